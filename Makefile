@@ -1,0 +1,56 @@
+# Every target that needs the virtual environment makes it first, so `make check` is the only command a clone needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := dev,plot
+WORKERS ?= 2
+
+# Only what exists is handed to the tools: mypy and pytest refuse a folder that is not there.
+CODE := $(wildcard src/holdfast bench tests)
+QUICK_TESTS := $(wildcard tests/unit tests/property)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv check lint test bench format pins clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(STAMP)  ## create .venv with everything installed (quick when nothing changed)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "holdfast needs Python 3.11 or newer; set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+lint: $(STAMP)  ## formatting, lint rules, types and the direction of imports
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+check: lint  ## lint, then the unit and property tests (under a minute)
+	$(BIN)/python -m pytest -q $(QUICK_TESTS)
+
+test: lint  ## lint, then every test there is: what CI runs
+	$(BIN)/python -m pytest -q -n $(WORKERS) tests
+
+bench: $(STAMP)  ## run one benchmark: make bench NAME=decide ARGS="--json"
+	@test -n "$(NAME)" || { echo 'which benchmark? make bench NAME=decide' >&2; exit 2; }
+	$(BIN)/python -m bench $(NAME) $(ARGS)
+
+format: $(STAMP)  ## format the code and apply the safe lint fixes
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+pins:  ## renew constraints.txt from a fresh environment
+	rm -rf build/pins
+	$(PYTHON) -m venv build/pins
+	build/pins/bin/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	build/pins/bin/python -m pip freeze --exclude-editable --exclude holdfast > constraints.txt
+	rm -rf build/pins
+
+clean:  ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find src bench tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
