@@ -1,0 +1,58 @@
+"""Whom do we ask about a node we doubt?
+
+Peers that we hear well, in other failure domains than the suspect (a dead switch must not vote on its own
+rack), spread over several of them so that one more broken link does not decide; and its provider. Asking is
+an action like any other: it is in the plan, in the journal and in the transcript. The choice is a fixed
+rotation by the suspect's name: no dice in the core, yet the same three peers are not asked about everybody.
+
+When there is nobody in another rack, anybody else is better than nobody; when there is nobody at all, the
+empty question is recorded, and `detect` knows that silence must then speak for itself.
+"""
+
+import zlib
+
+import numpy as np
+
+from holdfast.core import index
+from holdfast.core.draft import Draft
+from holdfast.model import action as do
+from holdfast.model.node import JOINED, Node
+from holdfast.model.place import Level as Domain
+from holdfast.model.verdict import Level, Word
+from holdfast.model.world import World
+
+
+def questions(draft: Draft) -> None:
+    world, policy = draft.world, draft.world.policy
+    for name in draft.look["node"]:
+        node = world.nodes.get(name)
+        if node is None or node.state not in JOINED or node.verdict.level is Level.ALIVE:
+            continue
+        if draft.now < index.next_ask(node, policy):
+            continue
+        why = f"{node.id} is {node.verdict.level}: {node.verdict.evidence}"
+        if node.verdict.level is not Level.DEAD:
+            peers = choose_peers(world, node, policy.detection.peers_asked)
+            draft.add(do.AskPeers(node=name, peers=peers, why=why))
+        if node.clues.word is not Word.WAITING or draft.now - node.clues.word_at > policy.detection.alone_ms:
+            draft.add(do.AskProvider(node=name, why=why))
+
+
+def choose_peers(world: World, node: Node, count: int) -> tuple[str, ...]:
+    room = world.room
+    row = room.row.get(node.id)
+    if row is None:
+        return ()
+    able = room.open.copy()
+    able[row] = False
+    rows = np.flatnonzero(able)
+    elsewhere = rows[room.domain[Domain.RACK][rows] != room.domain[Domain.RACK][row]]
+    rows = elsewhere if len(elsewhere) else rows
+    if not len(rows):
+        return ()
+    zones = room.domain[Domain.ZONE][rows]
+    start = zlib.crc32(node.id.encode()) % len(rows)
+    rows, zones = np.roll(rows, -start), np.roll(zones, -start)
+    _, first_of_zone = np.unique(zones, return_index=True)
+    order = np.concatenate([np.sort(first_of_zone), np.setdiff1d(np.arange(len(rows)), first_of_zone)])
+    return tuple(room.ids[int(r)] for r in rows[order[:count]])

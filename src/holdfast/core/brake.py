@@ -1,0 +1,126 @@
+"""May we do harm now?
+
+The question: many nodes went quiet at once. If they are really dead, terminating them is right; if it is our
+own link, our own bug or a shared switch, it is a disaster we cause ourselves. The rule: when the share of
+nodes in doubt *without independent evidence* passes a threshold, in the whole fleet or in one failure domain,
+disruptive actions there are held; adding capacity and copies goes on. A node that said goodbye, or whose
+provider says it stopped, is not in doubt.
+
+It lets go when the doubt has shrunk to half of what engaged it and stayed so for a while, or when an operator
+says so (who then answers for the nodes in doubt at that moment). It does not let go because time passed: a
+partition of an hour must not end in terminating half a fleet.
+
+After a leader change everything disruptive waits for the same grace that verdicts get. In ordinary times
+repairs are limited to a share of the fleet at once, so that a wrong rule cannot drain everything one by one.
+
+Refused: a rate limit (so many evictions a minute), which only makes the disaster slower.
+"""
+
+from collections import Counter
+
+from holdfast.core.draft import Draft
+from holdfast.model import action as do
+from holdfast.model.node import COMING, JOINED, Node, NodeState
+from holdfast.model.place import Level
+from holdfast.model.plan import Held
+from holdfast.model.units import Instant
+from holdfast.model.verdict import Said, Word
+from holdfast.model.world import World
+
+FLEET = "fleet"
+
+
+def in_doubt(world: World, node: Node) -> bool:
+    """Doubted without independent evidence, and not answered for by an operator."""
+    confirmed = node.clues.word is Word.STOPPED or node.clues.said is Said.GOODBYE
+    return not confirmed and node.verdict.since > world.brake_released_at
+
+
+def doubts(world: World, since: Instant = 0) -> Counter[str]:
+    """How many nodes are in doubt, in the fleet and in each domain."""
+    level = world.policy.brake.domain_level
+    count: Counter[str] = Counter()
+    for name in world.doubtful:
+        node = world.nodes[name]
+        if in_doubt(world, node) and node.verdict.since >= since:
+            count[FLEET] += 1
+            count[node.place.domain(level)] += 1
+    return count
+
+
+def sizes(world: World) -> dict[str, int]:
+    if world.policy.brake.domain_level is Level.ZONE:
+        return {FLEET: world.joined, **world.joined_in}
+    level = world.policy.brake.domain_level
+    joined = [node for node in world.nodes.values() if node.state in JOINED]
+    return {FLEET: len(joined), **Counter(node.place.domain(level) for node in joined)}
+
+
+def update(draft: Draft) -> None:
+    world = draft.world
+    if not world.doubtful and not world.brakes:
+        return
+    policy = world.policy.brake
+    recent = doubts(world, since=draft.now - policy.window_ms)
+    size = sizes(world)
+    for scope, count in recent.items():
+        share = policy.fleet_share if scope == FLEET else policy.domain_share
+        if scope not in world.brakes and count >= policy.nodes_min and count >= share * size.get(scope, 0):
+            why = f"{count} of {size.get(scope, 0)} nodes in doubt at once, with no independent word"
+            draft.add(do.EngageBrake(scope=scope, why=why))
+    _release(draft, size)
+
+
+def _release(draft: Draft, size: dict[str, int]) -> None:
+    world, policy = draft.world, draft.world.policy.brake
+    for scope, brake in world.brakes.items():
+        share = policy.fleet_share if scope == FLEET else policy.domain_share
+        left = doubts(world, since=brake.since - policy.window_ms)[scope]
+        calm = left < max(policy.nodes_min, share * size.get(scope, 0)) / 2
+        if calm and draft.now - brake.since >= policy.hold_ms:
+            draft.add(do.ReleaseBrake(scope=scope, why=f"{left} nodes still in doubt"))
+
+
+def engaged_for(world: World, node: Node, now: Instant) -> str:
+    """Why disruptive actions on this node must wait; empty: they need not."""
+    if now < world.leader.since + world.policy.detection.grace_ms:
+        return "a new leader waits before it disturbs anybody"
+    for scope in (FLEET, node.place.domain(world.policy.brake.domain_level)):
+        if scope in world.brakes:
+            return f"brake on {scope}: {world.brakes[scope].why}"
+    return ""
+
+
+def harmless(node: Node) -> bool:
+    """Taking away what is not there any more, never was, or goes by another's will, disturbs nobody."""
+    gone = node.clues.word is Word.STOPPED or node.clues.said is not Said.NOTHING
+    return gone or node.by_hand or node.state in COMING or node.state is NodeState.TERMINATING
+
+
+def hold(draft: Draft) -> None:
+    """Takes the disruptive actions that must wait out of the draft."""
+    world, kept = draft.world, []
+    engaging = any(isinstance(action, do.EngageBrake) for action in draft.actions)
+    for action in draft.actions:
+        why = ""
+        node = world.nodes.get(action.node) if isinstance(action, do.DISRUPTIVE) else None
+        if node is not None and not harmless(node):
+            why = engaged_for(world, node, draft.now) or ("the brake is being engaged" if engaging else "")
+        if why:
+            draft.held.append(Held(action, why))
+        else:
+            kept.append(action)
+    draft.actions = kept
+
+
+def budget_left(world: World) -> int:
+    """How many more nodes may be in repair at once."""
+    policy = world.policy.brake
+    allowed = max(policy.disruptive_min, int(policy.disruptive_share * world.joined))
+    busy = sum(
+        node.state in (NodeState.DRAINING, NodeState.RESETTING)
+        and not node.by_hand
+        and node.clues.said is Said.NOTHING
+        for node in world.nodes.values()
+    )
+    return allowed - busy

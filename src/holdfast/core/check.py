@@ -1,0 +1,337 @@
+"""What must never be done, and what must always hold.
+
+The question: whatever `decide` thought, may this plan be carried out? Each invariant is a small function with
+a sentence for a name; it looks at one action, at the world before the plan, and at what earlier actions of
+the same plan did (`Trial`). An action that breaks one is refused and reported, and the rest of the plan goes
+on. The same functions serve tests, simulator, dry run and the live loop. They are written without the helpers
+that `decide` uses, so that one mistake is not made twice.
+
+`inconsistencies` checks the world itself: every index against the entries it was derived from.
+"""
+
+from collections.abc import Callable
+
+from holdfast.model import action as do
+from holdfast.model.node import COMING, JOINED, NodeState
+from holdfast.model.plan import Plan, Refusal
+from holdfast.model.replica import LIVE, Phase, Replica, State
+from holdfast.model.room import Room
+from holdfast.model.units import Instant
+from holdfast.model.verdict import Level, Said, Word
+from holdfast.model.workload import Spread
+from holdfast.model.world import World
+
+
+class Trial:
+    """The world as it will be after the actions allowed so far, as far as the invariants need it."""
+
+    def __init__(self, world: World, now: Instant) -> None:
+        self.world, self.now = world, now
+        self.gone: dict[str, None] = {}
+        self.slots: dict[str, int] = {}  # epoch by slot, where this plan raised it
+        self.added: dict[str, None] = {}  # slots
+        self.at: dict[str, list[str]] = {}  # workload -> nodes that this plan adds copies on
+        self.launched: dict[str, int] = {}
+        self.new_nodes: dict[str, None] = {}
+        self.closed: dict[str, None] = {}
+        self._room: Room | None = None
+
+    @property
+    def room(self) -> Room:
+        if self._room is None:
+            self._room = self.world.room.copy()
+        return self._room
+
+    def copies(self, slot: str) -> list[str]:
+        return [name for name in self.world.of_slot.get(slot, ()) if name not in self.gone]
+
+    def note(self, action: do.Action) -> None:
+        match action:
+            case do.DeclareGone(replica=name):
+                self.gone[name] = None
+                replica = self.world.replicas[name]
+                if replica.node in self.room.row:
+                    self.room.give(self.room.row[replica.node], replica.needs, replica.devices)
+            case do.PlaceReplica(slot=slot, epoch=epoch, node=node):
+                self.slots[slot] = epoch
+                self.room.take(self.room.row[node], action.needs, action.devices)
+                self.at.setdefault(slot.rsplit("/", 1)[0], []).append(node)
+            case do.PromoteStandby(slot=slot, epoch=epoch):
+                self.slots[slot] = epoch
+            case do.AddSlot(slot=slot):
+                self.added[slot] = None
+            case do.LaunchNode(node=node, pool=pool):
+                self.launched[pool] = self.launched.get(pool, 0) + 1
+                self.new_nodes[node] = None
+            case do.DrainNode(node=node) | do.CordonNode(node=node) | do.TerminateNode(node=node):
+                self.closed[node] = None
+            case _:
+                pass
+
+
+def an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it(trial: Trial, action: do.Action) -> bool:
+    match action:
+        case do.PlaceReplica(slot=slot, exclusive=True):
+            return not trial.copies(slot) and slot not in trial.slots
+        case do.PromoteStandby(slot=slot, replica=name):
+            exclusive = trial.world.replicas[name].exclusive
+            return not exclusive or (not trial.copies(slot) and slot not in trial.slots)
+    return True
+
+
+def a_gang_meets_again_only_when_no_lost_member_can_run(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.RegroupGang):
+        return True
+    world = trial.world
+    slots = [
+        slot
+        for slot in world.of_workload.get(action.workload, ())
+        if not slot.rsplit("/", 1)[1].startswith("s")
+    ]
+    copies = [name for slot in slots for name in trial.copies(slot)]
+    return all(name in action.members or world.replicas[name].state in LIVE for name in copies)
+
+
+def an_epoch_only_rises(trial: Trial, action: do.Action) -> bool:
+    if isinstance(action, do.PlaceReplica | do.PromoteStandby):
+        slot = trial.world.slots.get(action.slot)
+        return slot is not None and action.epoch > max(slot.epoch, trial.slots.get(action.slot, 0))
+    return True
+
+
+def a_replica_is_placed_once(trial: Trial, action: do.Action) -> bool:
+    return not isinstance(action, do.PlaceReplica) or action.replica not in trial.world.replicas
+
+
+def work_goes_only_to_nodes_that_are_open(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.PlaceReplica):
+        return True
+    node = trial.world.nodes.get(action.node)
+    return (
+        node is not None
+        and node.state is NodeState.READY
+        and node.verdict.level is Level.ALIVE
+        and not node.deadline
+        and node.id not in trial.closed
+    )
+
+
+def no_node_is_given_more_than_it_has(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.PlaceReplica):
+        return True
+    room = trial.room
+    row = room.row.get(action.node)
+    if row is None:
+        return False
+    share = action.needs.gpu_milli // len(action.devices) if action.devices else 0
+    return (
+        room.cpu[row] >= action.needs.cpu_milli
+        and room.memory[row] >= action.needs.memory_mib
+        and bool(action.devices) == bool(action.needs.gpu_milli)
+        and all(room.devices[row, device] >= share for device in action.devices)
+    )
+
+
+def required_spread_is_kept(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.PlaceReplica):
+        return True
+    world = trial.world
+    slot = world.slots[action.slot]
+    workload = world.workloads.get(slot.workload)
+    if workload is None or workload.needs.spread is not Spread.REQUIRE:
+        return True
+    level = workload.needs.spread_over
+    others = [r.node for s in world.of_workload[slot.workload] if s != slot.id for r in _live(world, s)]
+    others += trial.at.get(slot.workload, [])
+    if level.value == "node":
+        return action.node not in others
+    home = world.nodes[action.node].place.domain(level)
+    return all(world.nodes[other].place.domain(level) != home for other in others)
+
+
+def _live(world: World, slot: str) -> list[Replica]:
+    return [world.replicas[n] for n in world.of_slot.get(slot, ()) if world.replicas[n].state in LIVE]
+
+
+def a_replica_is_declared_gone_only_with_proof(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.DeclareGone):
+        return True
+    world = trial.world
+    replica = world.replicas.get(action.replica)
+    if replica is None:
+        return False
+    node = world.nodes.get(replica.node)
+    if action.proof is do.Proof.NODE_GONE or node is None:
+        return node is None
+    leases = world.policy.leases
+    over = max(node.heard_at, world.leader.since) + leases.lease_ms + leases.margin_ms
+    return node.verdict.level is not Level.ALIVE and trial.now >= over
+
+
+def nothing_disruptive_happens_under_a_brake(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.DISRUPTIVE):
+        return True
+    world, node = trial.world, trial.world.nodes.get(action.node)
+    if node is None or node.by_hand or node.state in COMING or node.state is NodeState.TERMINATING:
+        return True
+    if node.clues.word is Word.STOPPED or node.clues.said is not Said.NOTHING:
+        return True
+    braked = "fleet" in world.brakes or node.place.domain(world.policy.brake.domain_level) in world.brakes
+    return not braked and trial.now >= world.leader.since + world.policy.detection.grace_ms
+
+
+def no_healthy_node_is_terminated_while_it_works(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.TerminateNode):
+        return True
+    node = trial.world.nodes.get(action.node)
+    if node is None or node.state not in JOINED or node.verdict.level is Level.DEAD:
+        return True
+    if node.deadline and trial.now >= node.deadline:
+        return True
+    return node.verdict.level is Level.ALIVE and not trial.world.on_node[node.id]
+
+
+def a_pool_never_exceeds_its_maximum(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.LaunchNode):
+        return True
+    pool = trial.world.pools.get(action.pool)
+    have = len(trial.world.in_pool.get(action.pool, ())) + trial.launched.get(action.pool, 0)
+    return pool is not None and have < pool.max
+
+
+def a_node_id_is_used_once(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.LaunchNode):
+        return True
+    return action.node not in trial.world.nodes and action.node not in trial.new_nodes
+
+
+def what_is_acted_on_is_known(trial: Trial, action: do.Action) -> bool:
+    world = trial.world
+    match action:
+        case do.StopReplica(replica=name):
+            return name in world.replicas and world.replicas[name].state in LIVE
+        case do.PromoteStandby(replica=name, slot=slot):
+            return name in world.replicas and slot in world.slots
+        case do.PlaceReplica(slot=slot):
+            return slot in world.slots and world.slots[slot].phase is Phase.OPEN
+        case do.RegroupGang(members=members):
+            return all(name in world.replicas for name in members)
+        case do.GiveUpSlot(slot=slot) | do.RemoveSlot(slot=slot):
+            return slot in world.slots
+        case do.AddSlot(slot=slot):
+            return slot not in world.slots and slot not in trial.added
+        case (
+            do.WatchNode(node=node)
+            | do.CordonNode(node=node)
+            | do.DrainNode(node=node)
+            | do.ResetNode(node=node)
+        ):
+            return node in world.nodes
+    return True
+
+
+def a_seat_that_may_hold_a_copy_is_not_removed(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.RemoveSlot):
+        return True
+    copies = (trial.world.replicas[name] for name in trial.copies(action.slot))
+    return all(copy.state is State.LOST and not copy.exclusive for copy in copies)
+
+
+Invariant = Callable[[Trial, do.Action], bool]
+
+INVARIANTS: tuple[Invariant, ...] = (
+    what_is_acted_on_is_known,
+    an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it,
+    a_gang_meets_again_only_when_no_lost_member_can_run,
+    an_epoch_only_rises,
+    a_replica_is_placed_once,
+    work_goes_only_to_nodes_that_are_open,
+    no_node_is_given_more_than_it_has,
+    required_spread_is_kept,
+    a_replica_is_declared_gone_only_with_proof,
+    nothing_disruptive_happens_under_a_brake,
+    no_healthy_node_is_terminated_while_it_works,
+    a_pool_never_exceeds_its_maximum,
+    a_node_id_is_used_once,
+    a_seat_that_may_hold_a_copy_is_not_removed,
+)
+
+
+def sentence(invariant: Invariant) -> str:
+    return invariant.__name__.replace("_", " ")
+
+
+def examine(world: World, plan: Plan) -> tuple[Plan, list[Refusal]]:
+    """The plan without the actions that would break an invariant, and those actions."""
+    if not plan.actions:
+        return plan, []
+    trial = Trial(world, plan.at)
+    allowed: list[do.Action] = []
+    refused: list[Refusal] = []
+    for action in plan.actions:
+        broken = next((inv for inv in INVARIANTS if not inv(trial, action)), None)
+        if broken is None:
+            trial.note(action)
+            allowed.append(action)
+        else:
+            refused.append(Refusal(action, sentence(broken)))
+    return Plan(plan.number, plan.at, tuple(allowed), plan.held), refused
+
+
+def inconsistencies(world: World) -> list[str]:
+    """Where the world disagrees with itself. Looks at everything: for tests and the simulator."""
+    found = [*_replica_troubles(world), *_slot_troubles(world), *_room_troubles(world)]
+    if world.joined != sum(node.state in JOINED for node in world.nodes.values()):
+        found.append("the count of joined nodes is wrong")
+    return found
+
+
+def _replica_troubles(world: World) -> list[str]:
+    found = []
+    for name, replica in world.replicas.items():
+        if name not in world.on_node.get(replica.node, {}):
+            found.append(f"{name} is not listed on {replica.node}")
+        if name not in world.of_slot.get(replica.slot, {}):
+            found.append(f"{name} is not listed in {replica.slot}")
+        slot = world.slots.get(replica.slot)
+        if slot is not None and replica.epoch > slot.epoch:
+            found.append(f"{name} has a higher epoch than its slot")
+        if (name in world.lost) != (replica.state is State.LOST):
+            found.append(f"{name} is {replica.state} but the lost index disagrees")
+    for index in (world.on_node, world.of_slot):
+        found += [
+            f"{n} is indexed but unknown"
+            for names in index.values()
+            for n in names
+            if n not in world.replicas
+        ]
+    return found
+
+
+def _slot_troubles(world: World) -> list[str]:
+    found = []
+    for slot_id, slot in world.slots.items():
+        copies = [world.replicas[name] for name in world.of_slot.get(slot_id, ())]
+        if len(copies) > 1 and any(copy.exclusive for copy in copies):
+            found.append(f"the exclusive seat {slot_id} has {len(copies)} copies that may run")
+        waits = slot.phase is Phase.OPEN and not any(copy.state in LIVE for copy in copies)
+        if waits != (slot_id in world.waiting.get(slot.workload, {})):
+            found.append(f"{slot_id}: the waiting index disagrees")
+    return found
+
+
+def _room_troubles(world: World) -> list[str]:
+    found = []
+    for name, row in world.room.row.items():
+        node = world.nodes.get(name)
+        if node is None:
+            found.append(f"{name} has room but is unknown")
+            continue
+        used = [world.replicas[replica].needs for replica in world.on_node[name]]
+        cpu = node.capacity.cpu_milli - sum(needs.cpu_milli for needs in used)
+        memory = node.capacity.memory_mib - sum(needs.memory_mib for needs in used)
+        if cpu < 0 or memory < 0 or world.room.devices[row].min() < 0:
+            found.append(f"{name} is over-committed")
+        if world.room.cpu[row] != cpu or world.room.memory[row] != memory:
+            found.append(f"{name}: its column of room disagrees with its replicas")
+    return found

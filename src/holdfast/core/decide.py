@@ -1,0 +1,44 @@
+"""What should be done now? All decisions of one turn, in order.
+
+`decide` is a pure function of the world and the time. It looks only at what the agenda names (what changed,
+and what is due), so a quiet world costs nothing. Each stage has its own module with its own theory; the order
+between them is this list:
+
+1. seats      which slots there are                       5. failover   fill the empty ones
+2. brake      whether we may do harm                      6. handover   move what must move, without a gap
+3. ask        whom to ask about the nodes we doubt        7. capacity   order and release nodes
+4. fencing    which exclusive replicas are provably gone  8. hold       take back what the brake forbids
+
+Repair comes before failover, so that nothing is placed on a node that is about to be drained. To follow one
+node failure: `detect` judges it dead (an event); `fold` marks its replicas lost; here `failover` places
+heirs, `fencing` waits where it must, `capacity` replaces the node.
+"""
+
+from holdfast.core import ask, brake, capacity, failover, fencing, handover, repair, seats
+from holdfast.core.draft import Draft
+from holdfast.model.plan import Plan
+from holdfast.model.units import Instant
+from holdfast.model.world import World
+
+STAGES = (
+    seats.update,
+    brake.update,
+    ask.questions,
+    fencing.prove,
+    capacity.take_notice,
+    repair.update,
+    failover.recover,
+    handover.update,
+    capacity.update,
+    brake.hold,
+)
+
+
+def decide(world: World, now: Instant) -> Plan:
+    number = world.plans + 1
+    if world.agenda.quiet(now):
+        return Plan(number, now)
+    draft = Draft(world, now)
+    for stage in STAGES:
+        stage(draft)
+    return Plan(number, now, tuple(draft.actions), tuple(draft.held))

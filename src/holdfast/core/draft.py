@@ -1,0 +1,125 @@
+"""A plan in the making: the world as it is, and what has been decided so far this turn.
+
+Decisions of one turn must see each other: two replicas must not be given the same last GPU. The draft carries
+a copy of the room (made when first needed), the replicas that this plan already ends, and the slots it
+already fills. The world itself is not touched; `fold.accept` does that, once, when the plan is journalled.
+"""
+
+from holdfast.core import placement
+from holdfast.model import action as do
+from holdfast.model.plan import Held
+from holdfast.model.replica import Replica, Role, Slot, State, replica_id
+from holdfast.model.room import Room
+from holdfast.model.units import Instant
+from holdfast.model.verdict import Level
+from holdfast.model.workload import Workload
+from holdfast.model.world import World
+
+CLOSING = (do.CordonNode, do.DrainNode, do.ResetNode, do.QuarantineNode, do.TerminateNode)
+
+
+class Unmet:
+    """Replicas of one workload for which there is no room: demand for capacity."""
+
+    def __init__(self, workload: Workload, count: int, at_least: int = 1) -> None:
+        self.workload, self.count, self.at_least = workload, count, at_least
+
+
+class Draft:
+    def __init__(self, world: World, now: Instant) -> None:
+        self.world, self.now = world, now
+        self.look = world.agenda.look(now)
+        self.actions: list[do.Action] = []
+        self.held: list[Held] = []
+        self.unmet: list[Unmet] = []
+        self.filled: dict[str, str] = {}  # slot -> node, by this plan
+        self.ended: dict[str, None] = {}  # replicas stopped, promoted or declared gone by this plan
+        self.proven: dict[str, None] = {}  # those declared gone
+        self.launched = world.launched
+        self._room: Room | None = None
+
+    @property
+    def room(self) -> Room:
+        if self._room is None:
+            self._room = self.world.room.copy()
+        return self._room
+
+    def add(self, action: do.Action) -> None:
+        self.actions.append(action)
+        if isinstance(action, CLOSING) and action.node in self.room.row:
+            self.room.open[self.room.row[action.node]] = False
+
+    def place(
+        self,
+        slot: Slot,
+        workload: Workload,
+        spot: placement.Spot,
+        why: str,
+        *,
+        gang: int = 0,
+        cause: str = "",
+    ) -> None:
+        epoch = slot.epoch + 1
+        self.filled[slot.id] = spot.node
+        self.add(
+            do.PlaceReplica(
+                replica=replica_id(slot.id, epoch),
+                slot=slot.id,
+                node=spot.node,
+                epoch=epoch,
+                role=slot.role,
+                needs=workload.needs.resources,
+                exclusive=workload.exclusive,
+                devices=spot.devices,
+                gang=gang,
+                version=workload.version,
+                resume_ms=slot.progress_ms,
+                why=why,
+                cause=cause or slot.why,
+            )
+        )
+
+    def promote(self, replica: Replica, slot: Slot, why: str, *, gang: int = 0) -> None:
+        self.filled[slot.id] = replica.node
+        self.ended[replica.id] = None  # it is no standby any more
+        self.add(
+            do.PromoteStandby(
+                replica=replica.id,
+                slot=slot.id,
+                epoch=slot.epoch + 1,
+                gang=gang,
+                resume_ms=slot.progress_ms,
+                why=why,
+                cause=slot.why,
+            )
+        )
+
+    def stop(self, replica: Replica, workload: Workload | None, why: str, cause: str = "") -> None:
+        if replica.id not in self.ended:
+            self.ended[replica.id] = None
+            grace = workload.stop_grace_ms if workload else 0
+            self.add(do.StopReplica(replica=replica.id, deadline=self.now + grace, why=why, cause=cause))
+
+    def gone(self, replica: Replica, proof: do.Proof, why: str) -> None:
+        self.ended[replica.id] = self.proven[replica.id] = None
+        self.add(do.DeclareGone(replica=replica.id, proof=proof, why=why, cause=str(proof)))
+        row = self.room.row.get(replica.node)
+        if row is not None:
+            self.room.give(row, replica.needs, replica.devices)
+
+    def may_run(self, slot_id: str) -> bool:
+        """Could any copy of this slot still be running, for all we can prove?"""
+        return any(name not in self.proven for name in self.world.of_slot.get(slot_id, ()))
+
+    def standby_of(self, workload: str) -> Replica | None:
+        """A warm replica of this workload that only needs promotion, the one that is ready first."""
+        ready = [
+            replica
+            for slot_id in self.world.of_workload.get(workload, ())
+            if self.world.slots[slot_id].role is Role.STANDBY
+            for replica in (self.world.replicas[name] for name in self.world.of_slot[slot_id])
+            if replica.state is State.READY
+            and replica.id not in self.ended
+            and self.world.nodes[replica.node].verdict.level is Level.ALIVE
+        ]
+        return min(ready, key=lambda replica: (replica.ready_at, replica.id), default=None)

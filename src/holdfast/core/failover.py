@@ -1,0 +1,170 @@
+"""Which empty seats are filled, in which order, and how?
+
+The order of recovery: higher priority first, then what has been down the longest. For each seat: a warm
+standby is promoted if there is one; else it is placed where there is room (a warm standby node only for work
+that was running before); else lower priorities may be preempted; else it becomes demand for capacity.
+
+What must wait: an exclusive seat whose old copy could still run (see `fencing`); a seat whose program failed
+by itself and backs off; one that failed too often, which is given up with its reason, because restarting a
+broken program elsewhere is no availability. Losing a node is never counted as a failure of the program. A
+program that failed is tried on another node, if there is one: that is how `repair` learns whether the program
+or the node is broken.
+
+Gangs have a module of their own.
+"""
+
+from holdfast.core import gang, placement, preempt, seats
+from holdfast.core.draft import Draft, Unmet
+from holdfast.model import action as do
+from holdfast.model.replica import LIVE, Phase, Role, Slot
+from holdfast.model.units import NEVER, seconds
+from holdfast.model.workload import Sweep, Training, Workload
+from holdfast.model.world import World
+
+
+def recover(draft: Draft) -> None:
+    for workload in in_order(draft):
+        if isinstance(workload.shape, Training):
+            gang.recover(draft, workload)
+        _fill(draft, workload)
+
+
+def in_order(draft: Draft) -> list[Workload]:
+    """The workloads that have seats to fill and a reason to look at them now."""
+    world = draft.world
+    names = dict.fromkeys(draft.look["workload"])
+    names.update({world.slots[slot].workload: None for slot in draft.look["slot"] if slot in world.slots})
+    if world.agenda.room_freed:
+        names.update({name: None for name, waiting in world.waiting.items() if waiting})
+    found = [world.workloads[name] for name in names if name in world.workloads]
+    return sorted(found, key=lambda w: (-w.priority, _down_longest(world, w), w.name))
+
+
+def _down_longest(world: World, workload: Workload) -> int:
+    waiting = world.waiting.get(workload.name, {})
+    return min((world.slots[slot].down_since for slot in waiting), default=NEVER)
+
+
+def _fill(draft: Draft, workload: Workload) -> None:
+    world = draft.world
+    if workload.paused or not seats.may_start(world, workload):
+        return
+    ready, blocked = [], 0
+    for slot_id in list(world.waiting.get(workload.name, {})):
+        slot = world.slots[slot_id]
+        if slot_id in draft.filled or (isinstance(workload.shape, Training) and slot.role is Role.ACTIVE):
+            continue
+        if slot.failures >= workload.restart.limit:
+            why = f"its program failed {slot.failures} times in a row: {slot.why}"
+            draft.add(do.GiveUpSlot(slot=slot_id, why=why, cause=slot.why))
+        elif draft.now < slot.retry_at:
+            continue
+        elif workload.exclusive and draft.may_run(slot_id):
+            blocked += 1
+        else:
+            ready.append(slot)
+    ready = _within_parallel(draft, workload, ready)
+    ready = _promote(draft, workload, ready)
+    if ready:
+        _place(draft, workload, ready)
+    if blocked:
+        draft.unmet.append(Unmet(workload, blocked))
+
+
+def _within_parallel(draft: Draft, workload: Workload, ready: list[Slot]) -> list[Slot]:
+    if not isinstance(workload.shape, Sweep) or not workload.shape.parallel:
+        return ready
+    world = draft.world
+    slots = world.of_workload[workload.name]
+    running = sum(bool(world.of_slot[slot]) for slot in slots)
+    return ready[: max(0, workload.shape.parallel - running)]
+
+
+def _promote(draft: Draft, workload: Workload, ready: list[Slot]) -> list[Slot]:
+    left = []
+    for slot in ready:
+        warm = draft.standby_of(workload.name) if slot.role is Role.ACTIVE and slot.epoch else None
+        if warm is None:
+            left.append(slot)
+        else:
+            draft.promote(warm, slot, f"{slot.id} is down, {warm.id} is warm on {warm.node}")
+    return left
+
+
+def _place(draft: Draft, workload: Workload, ready: list[Slot]) -> None:
+    """Seats that failed before try to avoid the node they failed on; the others go together, which is
+    quicker."""
+    wary = [slot for slot in ready if slot.failures and slot.last_node]
+    easy = [slot for slot in ready if slot not in wary] if wary else ready
+    left = _place_together(draft, workload, easy, ()) if easy else []
+    for slot in wary:
+        unplaced = _place_together(draft, workload, [slot], (slot.last_node,))
+        left += _place_together(draft, workload, [slot], ()) if unplaced else []
+    if left:
+        _make_room(draft, workload, left)
+
+
+def ask_for(
+    draft: Draft, workload: Workload, count: int, avoid: tuple[str, ...], *, again: bool
+) -> placement.Ask:
+    return placement.Ask(
+        needs=workload.needs,
+        count=count,
+        at_least=1,
+        beside=copies_at(draft, workload.name),
+        avoid=avoid,
+        use_standby=again,
+    )
+
+
+def copies_at(draft: Draft, workload: str) -> tuple[str, ...]:
+    """Nodes that hold (or by this plan will hold) copies of the workload: the spread counts them."""
+    world = draft.world
+    slots = world.of_workload.get(workload, {})
+    held = [world.replicas[name] for slot in slots for name in world.of_slot[slot]]
+    nodes = [r.node for r in held if r.state in LIVE and r.id not in draft.ended]
+    return (*nodes, *(node for slot, node in draft.filled.items() if slot in slots))
+
+
+def _place_together(
+    draft: Draft, workload: Workload, slots: list[Slot], avoid: tuple[str, ...]
+) -> list[Slot]:
+    again = any(slot.epoch for slot in slots)
+    spots = placement.place(draft.room, ask_for(draft, workload, len(slots), avoid, again=again))
+    for slot, spot in zip(slots, spots, strict=False):
+        draft.place(slot, workload, spot, _why(draft, slot))
+    return slots[len(spots) :]
+
+
+def _why(draft: Draft, slot: Slot) -> str:
+    if not slot.epoch:
+        return f"{slot.id} is new"
+    down = seconds(draft.now - slot.down_since) if slot.down_since else "0.0 s"
+    return f"{slot.id} has been down for {down}"
+
+
+def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
+    """Preempt lower priorities, or ask for capacity."""
+    world = draft.world
+    left = len(slots)
+    if world.policy.replicas.preempt and not world.brakes and not world.stopping:
+        spoken_for = frozenset(draft.ended)
+        for slot in slots:
+            ask = ask_for(draft, workload, 1, (), again=bool(slot.epoch))
+            victims = preempt.victims(world, draft.room, ask, workload.priority, spoken_for)
+            if not victims:
+                break
+            left -= 1
+            spoken_for |= set(victims)
+            for name in victims:
+                replica = world.replicas[name]
+                owner = world.workloads.get(replica.workload)
+                why = f"{slot.id} has priority {workload.priority} over {owner.priority if owner else 0}"
+                draft.stop(replica, owner, why, cause="preemption")
+    if left:
+        draft.unmet.append(Unmet(workload, left))
+
+
+def given_up(world: World, workload: str) -> list[Slot]:
+    slots = [world.slots[slot] for slot in world.of_workload.get(workload, ())]
+    return [slot for slot in slots if slot.phase is Phase.FAILED]

@@ -1,0 +1,403 @@
+"""What the world is after something happened.
+
+Each event has one small function. The rules that matter: a dead node is revived only by saying hello again,
+never by a late beat; when it does, what it really runs is compared with what we thought; the end of a replica
+counts against its program only if the program itself failed; and an event about something we do not know
+changes nothing.
+"""
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from holdfast.core import index
+from holdfast.model import event as ev
+from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
+from holdfast.model.pool import PoolState
+from holdfast.model.replica import LIVE, Phase, Replica, Slot, State
+from holdfast.model.units import Instant
+from holdfast.model.verdict import Evidence, Level, Link, Said, Verdict
+from holdfast.model.workload import Restart, Workload
+from holdfast.model.world import Leader, World
+
+FLAPS_KEPT = 16
+BACKOFF_DOUBLINGS_MAX = 30
+DEFINITE = frozenset({"CapacityShort", "Denied", "Throttled"})  # the request surely had no effect
+
+
+def alive(at: Instant, why: str) -> Verdict:
+    return Verdict(Level.ALIVE, why, Evidence(), at)
+
+
+def observe(world: World, event: ev.Event) -> None:
+    match event:
+        case ev.NodeJoined():
+            _joined(world, event)
+        case ev.NodeSaidGoodbye(node=name):
+            _clue(world, name, said=Said.GOODBYE)
+        case ev.SpotNoticed():
+            _spot_noticed(world, event)
+        case ev.LinkClosed(node=name):
+            _clue(world, name, link=Link.CLOSED)
+        case ev.PeerAnswered(node=name, peer=peer, answer=answer):
+            if (node := world.nodes.get(name)) and peer in node.clues.asked:
+                _clue(world, name, answers={**node.clues.answers, peer: answer})
+        case ev.ProviderAnswered(node=name, word=word, at=at):
+            _clue(world, name, word=word, word_at=at)
+        case ev.NodeJudged():
+            _judged(world, event)
+        case ev.NodeLaunched(node=name, at=at):
+            if (node := world.nodes.get(name)) and node.state is NodeState.LAUNCHING:
+                index.put_node(world, replace(node, state=NodeState.BOOTING, since=at))
+                _pool(world, node.pool, failures_in_a_row=0, retry_at=0)
+        case ev.NodeTerminated():
+            _terminated(world, event)
+        case ev.NodeReset(node=name, at=at):
+            if (node := world.nodes.get(name)) and node.state is NodeState.RESETTING:
+                index.put_node(world, replace(node, state=NodeState.BOOTING, since=at))
+                for key in [key for key in world.findings if key[0] == name]:
+                    del world.findings[key]  # a reset begins anew; what is still wrong will be found again
+        case ev.PoolListed(pool=pool, nodes=nodes):
+            world.orphans |= {name: pool for name in nodes if name not in world.nodes}
+            world.agenda.note("pool", pool)
+        case ev.ActionFailed():
+            _action_failed(world, event)
+        case ev.ReplicaStarted() | ev.ReplicaReady() | ev.ReplicaEnded() | ev.CheckpointSaved():
+            _replica(world, event)
+        case ev.FindingRaised(finding=finding):
+            if finding.node in world.nodes:
+                world.findings[finding.node, finding.name] = finding
+                world.agenda.note("node", finding.node)
+        case ev.FindingCleared(node=name, name=finding_name):
+            if world.findings.pop((name, finding_name), None):
+                world.agenda.note("node", name)
+        case _:
+            _configured(world, event)
+
+
+def _configured(
+    world: World,
+    event: ev.WorkloadApplied
+    | ev.WorkloadDeleted
+    | ev.PoolApplied
+    | ev.PolicyApplied
+    | ev.LeaderChanged
+    | ev.OperatorOrdered,
+) -> None:
+    match event:
+        case ev.WorkloadApplied(workload=workload):
+            index.put_workload(world, workload)
+        case ev.WorkloadDeleted(workload=name):
+            if name in world.workloads:
+                index.drop_workload(world, name)
+        case ev.PoolApplied(pool=pool):
+            world.pools[pool.name] = pool
+            world.pool_states.setdefault(pool.name, PoolState(pool.name))
+            world.in_pool.setdefault(pool.name, {})
+            world.agenda.note("pool", pool.name)
+        case ev.PolicyApplied(policy=policy):
+            world.policy = policy
+        case ev.LeaderChanged(leader=name, generation=generation, at=at):
+            world.leader = Leader(name, generation, at)
+            world.agenda.at(at + world.policy.detection.grace_ms, "fleet", "grace")
+            world.agenda.at(at + world.policy.balance.every_ms, "fleet", "balance")
+        case ev.OperatorOrdered():
+            _ordered(world, event)
+        case _:
+            assert_never(event)
+
+
+# nodes
+
+
+def _clue(world: World, name: str, **changes: object) -> None:
+    node = world.nodes.get(name)
+    if node is not None:
+        index.put_node(world, replace(node, clues=replace(node.clues, **changes)))
+
+
+def _joined(world: World, event: ev.NodeJoined) -> None:
+    node = world.nodes.get(event.node)
+    if node is None:
+        node = _newcomer(world, event)
+        if node is None:
+            return
+    elif node.state is NodeState.TERMINATING:
+        return
+    state = NodeState.READY if node.state in COMING or node.state is NodeState.RESETTING else node.state
+    since = event.at if state is not node.state else node.since
+    node = replace(
+        node,
+        state=state,
+        since=since,
+        verdict=alive(event.at, "it said hello"),
+        clues=Clues(said=Said.NOTICE if node.deadline and node.spot else Said.NOTHING),
+        heard_at=event.at,
+        joined_at=event.at,
+        idle_since=node.idle_since or event.at,
+    )
+    index.put_node(world, node)
+    for replica_id in list(world.on_node[node.id]):
+        _reconcile(world, world.replicas[replica_id], event)
+
+
+def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
+    """A node we did not launch: it may join a pool that does not launch its own."""
+    pool = world.pools.get(event.pool)
+    if pool is None or event.place is None or event.capacity is None:
+        return None
+    offer = next((offer for offer in pool.offers if offer.name == event.offer), None)
+    return Node(
+        id=event.node,
+        pool=pool.name,
+        offer=event.offer,
+        place=event.place,
+        capacity=event.capacity,
+        price_micro_usd=offer.price_micro_usd if offer else 0,
+        spot=offer.spot if offer else False,
+        state=NodeState.BOOTING,
+        since=event.at,
+        verdict=alive(event.at, "it said hello"),
+        labels=pool.labels,
+        taints=pool.taints,
+    )
+
+
+def _reconcile(world: World, replica: Replica, event: ev.NodeJoined) -> None:
+    """What does the node really run, against what we thought?"""
+    if replica.id in event.running:
+        slot = world.slots.get(replica.slot)
+        if replica.state is State.LOST:
+            if slot is not None and slot.epoch == replica.epoch and slot.phase is Phase.OPEN:
+                index.put_replica(world, replace(replica, state=State.STARTING, since=event.at))
+            else:
+                _stop(world, replica, event.at)
+    elif event.generation >= replica.generation:
+        _gone(world, replica, event.at, "it was not running when its node came back")
+
+
+def _stop(world: World, replica: Replica, at: Instant) -> None:
+    index.put_replica(world, replace(replica, state=State.STOPPING, since=at, deadline=at))
+    new_set(world, replica.node)
+
+
+def new_set(world: World, node_id: str) -> None:
+    """The node's desired set changed: number it anew."""
+    node = world.nodes[node_id]
+    index.put_node(world, replace(node, generation=node.generation + 1))
+
+
+def _spot_noticed(world: World, event: ev.SpotNoticed) -> None:
+    node = world.nodes.get(event.node)
+    if node is not None and node.state is not NodeState.TERMINATING:
+        clues = replace(node.clues, said=Said.NOTICE)
+        index.put_node(world, replace(node, clues=clues, deadline=event.deadline))
+        _pool(world, node.pool, notices=world.pool_states[node.pool].notices + 1)
+
+
+def _judged(world: World, event: ev.NodeJudged) -> None:
+    node = world.nodes.get(event.node)
+    if node is None or node.state not in JOINED or node.verdict.level is Level.DEAD:
+        return
+    repair, clues = node.repair, node.clues
+    if event.verdict.level is Level.ALIVE and node.verdict.level is not Level.ALIVE:
+        long = event.at - node.verdict.since >= 2 * world.policy.detection.beat_ms
+        if long or node.verdict.level is Level.UNREACHABLE:  # one lost beat is no flapping
+            repair = replace(repair, flaps=(*repair.flaps, event.at)[-FLAPS_KEPT:])
+        clues = Clues(said=clues.said)
+    index.put_node(
+        world, replace(node, verdict=event.verdict, heard_at=event.heard_at, repair=repair, clues=clues)
+    )
+    if event.verdict.level is Level.DEAD:
+        state = world.pool_states[node.pool]
+        served = max(0, event.at - node.joined_at)
+        _pool(world, node.pool, deaths=state.deaths + 1, served_ms=state.served_ms + served)
+        for replica_id in list(world.on_node[node.id]):
+            replica = world.replicas[replica_id]
+            index.put_replica(world, replace(replica, state=State.LOST, since=event.at))
+            slot_down(world, replica, event.at, f"{node.id} is dead")
+
+
+def _terminated(world: World, event: ev.NodeTerminated) -> None:
+    world.orphans.pop(event.node, None)
+    if event.node not in world.nodes:
+        return
+    for replica_id in list(world.on_node[event.node]):
+        _gone(world, world.replicas[replica_id], event.at, f"{event.node} is gone")
+    node = world.nodes[event.node]
+    if node.joined_at and node.verdict.level is not Level.DEAD:
+        state = world.pool_states[node.pool]
+        _pool(world, node.pool, served_ms=state.served_ms + max(0, event.at - node.joined_at))
+    index.drop_node(world, event.node)
+
+
+def _action_failed(world: World, event: ev.ActionFailed) -> None:
+    node = world.nodes.get(event.node)
+    if node is None:
+        return
+    policy = world.policy.capacity
+    state = world.pool_states[node.pool]
+    doubled = policy.backoff_ms << min(state.failures_in_a_row, BACKOFF_DOUBLINGS_MAX)
+    wait = max(min(doubled, policy.backoff_max_ms), event.retry_after_ms)
+    if node.state is NodeState.LAUNCHING:
+        _pool(
+            world,
+            node.pool,
+            failures_in_a_row=state.failures_in_a_row + 1,
+            retry_at=event.at + wait,
+            why=event.why,
+        )
+        if event.error in DEFINITE:
+            index.drop_node(world, node.id)
+    else:
+        index.put_node(world, replace(node, retry_at=event.at + wait))
+
+
+def _pool(world: World, name: str, **changes: object) -> None:
+    state = replace(world.pool_states[name], **changes)
+    world.pool_states[name] = state
+    world.agenda.note("pool", name)
+    if state.retry_at:
+        world.agenda.at(state.retry_at, "pool", name)
+
+
+def _ordered(world: World, event: ev.OperatorOrdered) -> None:
+    if event.order is ev.Order.RELEASE_BRAKE:
+        world.brakes.clear()
+        world.brake_released_at = event.at
+        return
+    node = world.nodes.get(event.node)
+    if node is None or node.state not in JOINED:
+        return
+    match event.order:
+        case ev.Order.CORDON:
+            node = replace(node, state=NodeState.CORDONED, since=event.at, by_hand=True)
+        case ev.Order.DRAIN:
+            node = replace(
+                node, state=NodeState.DRAINING, since=event.at, deadline=event.deadline, by_hand=True
+            )
+        case ev.Order.UNCORDON:
+            node = replace(
+                node, state=NodeState.READY, since=event.at, deadline=0, by_hand=False, repair=Repair()
+            )
+    index.put_node(world, node)
+
+
+# replicas
+
+
+def _replica(
+    world: World, event: ev.ReplicaStarted | ev.ReplicaReady | ev.ReplicaEnded | ev.CheckpointSaved
+) -> None:
+    replica = world.replicas.get(event.replica)
+    if replica is None:
+        return
+    match event:
+        case ev.ReplicaStarted(at=at):
+            if replica.state is State.PLACED:
+                index.put_replica(world, replace(replica, state=State.STARTING, since=at))
+        case ev.ReplicaReady(at=at):
+            if replica.state in LIVE:
+                _ready(world, replica, at)
+        case ev.ReplicaEnded():
+            _ended(world, replica, event)
+        case ev.CheckpointSaved(progress_ms=progress):
+            _save(world, replica, progress)
+
+
+def _ready(world: World, replica: Replica, at: Instant) -> None:
+    if replica.state is not State.READY:
+        index.put_replica(world, replace(replica, state=State.READY, since=at, ready_at=at))
+    slot = world.slots.get(replica.slot)
+    if slot is not None and slot.down_since:
+        index.put_slot(world, replace(slot, down_since=0, why=""))
+    wake_dependants(world, replica.workload)
+
+
+def wake_dependants(world: World, workload: str) -> None:
+    world.agenda.note("workload", workload)
+    for name in world.after.get(workload, ()):
+        world.agenda.note("workload", name)
+
+
+def _save(world: World, replica: Replica, progress_ms: int) -> None:
+    slot = world.slots.get(replica.slot)
+    workload = world.workloads.get(replica.workload)
+    if slot and workload and workload.checkpoint_ms and progress_ms > slot.progress_ms:
+        world.slots[slot.id] = replace(slot, progress_ms=progress_ms)  # changes no index, wakes nobody
+
+
+def _ended(world: World, replica: Replica, event: ev.ReplicaEnded) -> None:
+    _save(world, replica, event.progress_ms)
+    workload = world.workloads.get(replica.workload)
+    slot = world.slots.get(replica.slot)
+    if slot is None or workload is None or slot.epoch != replica.epoch:
+        _gone(world, replica, event.at, event.why or f"it was {event.how}")
+    elif event.how is ev.Ended.DONE:
+        index.drop_replica(world, replica.id)
+        index.put_slot(
+            world, replace(world.slots[slot.id], phase=Phase.DONE, down_since=0, failures=0, why="")
+        )
+        wake_dependants(world, replica.workload)
+    elif event.how is ev.Ended.FAILED:
+        _failed(world, replica, workload, event)
+    else:
+        _gone(world, replica, event.at, event.why or f"it was {event.how}")
+    _maybe_idle(world, replica.node, event.at)
+
+
+def _failed(world: World, replica: Replica, workload: Workload, event: ev.ReplicaEnded) -> None:
+    """The program failed by itself: back off, and remember on which node."""
+    slot = world.slots[replica.slot]
+    restart = workload.restart
+    steady = replica.ready_at and event.at - replica.ready_at >= restart.steady_ms
+    failures = 1 if steady else slot.failures + 1
+    index.drop_replica(world, replica.id)
+    index.put_slot(
+        world,
+        replace(
+            world.slots[slot.id],
+            failures=failures,
+            retry_at=event.at + backoff(restart, failures),
+            why=event.why or "its program failed",
+        ),
+    )
+    slot_down(world, replica, event.at, event.why or "its program failed")
+    node = world.nodes.get(replica.node)
+    if node is not None:
+        failed = (*node.repair.failures, (event.at, slot.id))[-FLAPS_KEPT:]
+        index.put_node(world, replace(node, repair=replace(node.repair, failures=failed)))
+
+
+def backoff(restart: Restart, failures: int) -> int:
+    return min(restart.backoff_ms << min(failures - 1, BACKOFF_DOUBLINGS_MAX), restart.backoff_max_ms)
+
+
+def _gone(world: World, replica: Replica, at: Instant, why: str) -> None:
+    """It does not run any more, and it was not its own fault."""
+    index.drop_replica(world, replica.id)
+    slot_down(world, replica, at, why)
+    _maybe_idle(world, replica.node, at)
+
+
+def slot_down(world: World, replica: Replica, at: Instant, why: str) -> None:
+    """Nothing in the slot is ready any more, since now (or since before)."""
+    slot = world.slots.get(replica.slot)
+    if slot is None or slot.phase is not Phase.OPEN:
+        return
+    if not any(world.replicas[name].state is State.READY for name in world.of_slot[slot.id]):
+        changed: Slot = replace(slot, down_since=slot.down_since or at, why=why)
+        index.put_slot(world, changed)
+
+
+def _maybe_idle(world: World, node_id: str, at: Instant) -> None:
+    node = world.nodes.get(node_id)
+    if node is not None and not world.on_node[node_id] and not node.idle_since:
+        index.put_node(world, replace(node, idle_since=at))
+        pool = world.pools.get(node.pool)
+        if pool is not None:
+            world.agenda.at(at + pool.idle_ms, "pool", node.pool)
+
+
+def healthy(repair: Repair) -> Repair:
+    return Repair(repeats=repair.repeats, since=repair.since, step=Step.HEALTHY)

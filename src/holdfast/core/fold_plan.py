@@ -1,0 +1,259 @@
+"""What the world is after we decided: each action takes effect before anyone carries it out.
+
+An action here either creates an entry in its first state (LAUNCHING, PLACED), moves one to the state that
+says "asked for" (TERMINATING, STOPPING, asked), or removes one that is provably gone. Nothing here asks
+whether the action is wise or safe: `decide` chose it, `check` allowed it.
+"""
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from holdfast.core import index
+from holdfast.core.detect import peers_say
+from holdfast.core.fold_events import alive, healthy, new_set, slot_down, wake_dependants
+from holdfast.model import action as do
+from holdfast.model.node import Node, NodeState, Repair, Step
+from holdfast.model.plan import Plan
+from holdfast.model.replica import Phase, Replica, Role, Slot, State
+from holdfast.model.units import Instant
+from holdfast.model.verdict import Word
+from holdfast.model.world import Brake, Gang, World
+
+
+def accept(world: World, plan: Plan) -> None:
+    if "balance" in world.agenda.look(plan.at)["fleet"]:
+        world.agenda.at(plan.at + world.policy.balance.every_ms, "fleet", "balance")
+    world.agenda.settle(plan.at)
+    world.plans = plan.number
+    for action in plan.actions:
+        _accept(world, action, plan.at)
+    for held in plan.held:
+        if isinstance(held.action, do.DISRUPTIVE):
+            world.agenda.at(plan.at + world.policy.brake.hold_ms, "node", held.action.node)
+
+
+def _accept(world: World, action: do.Action, at: Instant) -> None:
+    match action:
+        case (
+            do.AskPeers()
+            | do.AskProvider()
+            | do.ListPool()
+            | do.LaunchNode()
+            | do.TerminateNode()
+            | do.ForgetNode()
+        ):
+            _supply(world, action, at)
+        case (
+            do.WatchNode()
+            | do.CordonNode()
+            | do.UncordonNode()
+            | do.DrainNode()
+            | do.ResetNode()
+            | do.QuarantineNode()
+            | do.RaiseFinding()
+        ):
+            _care(world, action, at)
+        case do.PlaceReplica() | do.StopReplica() | do.PromoteStandby() | do.RegroupGang() | do.DeclareGone():
+            _work(world, action, at)
+        case do.AddSlot() | do.RemoveSlot() | do.GiveUpSlot():
+            _seats(world, action, at)
+        case do.EngageBrake(scope=scope, why=why):
+            world.brakes[scope] = Brake(scope, at, why)
+            world.agenda.at(at + world.policy.brake.hold_ms, "fleet", "brake")
+        case do.ReleaseBrake(scope=scope):
+            world.brakes.pop(scope, None)
+            for name in world.nodes:  # what was held may go on now
+                world.agenda.note("node", name)
+        case _:
+            assert_never(action)
+
+
+def _supply(
+    world: World,
+    action: do.AskPeers | do.AskProvider | do.ListPool | do.LaunchNode | do.TerminateNode | do.ForgetNode,
+    at: Instant,
+) -> None:
+    match action:
+        case do.AskPeers(node=name, peers=peers):
+            node = world.nodes[name]
+            clues = replace(
+                node.clues,
+                asked=peers,
+                asked_at=at,
+                answers={},
+                concluded=peers_say(node.clues, world.policy.detection),
+            )
+            index.put_node(world, replace(node, clues=clues))
+        case do.AskProvider(node=name):
+            node = world.nodes[name]
+            index.put_node(world, replace(node, clues=replace(node.clues, word=Word.WAITING, word_at=at)))
+        case do.ListPool(pool=pool):
+            world.pool_states[pool] = replace(world.pool_states[pool], listed_at=at)
+            world.agenda.at(at + world.policy.capacity.list_every_ms, "pool", pool)
+        case do.LaunchNode():
+            world.launched += 1
+            index.put_node(world, _launching(world, action, at))
+        case do.TerminateNode(node=name):
+            world.orphans.pop(name, None)
+            if name in world.nodes:
+                index.put_node(
+                    world, replace(world.nodes[name], state=NodeState.TERMINATING, since=at, retry_at=0)
+                )
+        case do.ForgetNode(node=name):
+            index.drop_node(world, name)
+
+
+def _launching(world: World, action: do.LaunchNode, at: Instant) -> Node:
+    pool = world.pools[action.pool]
+    return Node(
+        id=action.node,
+        pool=action.pool,
+        offer=action.offer,
+        place=action.place,
+        capacity=action.capacity,
+        price_micro_usd=action.price_micro_usd,
+        spot=action.spot,
+        state=NodeState.LAUNCHING,
+        since=at,
+        verdict=alive(at, "not joined yet"),
+        labels=pool.labels,
+        taints=pool.taints,
+        standby=action.standby,
+    )
+
+
+def _care(
+    world: World,
+    action: do.WatchNode
+    | do.CordonNode
+    | do.UncordonNode
+    | do.DrainNode
+    | do.ResetNode
+    | do.QuarantineNode
+    | do.RaiseFinding,
+    at: Instant,
+) -> None:
+    if isinstance(action, do.RaiseFinding):
+        world.findings[action.finding.node, action.finding.name] = action.finding
+        world.agenda.note("node", action.finding.node)
+        return
+    node = world.nodes[action.node]
+    step, why = node.repair, action.why
+    match action:
+        case do.WatchNode(repeats=repeats):
+            node = replace(node, repair=replace(step, step=Step.WATCHED, why=why, since=at, repeats=repeats))
+        case do.CordonNode():
+            repair = replace(step, step=Step.CORDONED, why=why, since=at)
+            node = replace(node, state=NodeState.CORDONED, since=at, repair=repair)
+        case do.UncordonNode():
+            node = replace(node, state=NodeState.READY, since=at, deadline=0, repair=healthy(step))
+        case do.DrainNode(deadline=deadline, step=to):
+            repair = replace(step, step=to, why=why, since=at) if to else step
+            node = replace(node, state=NodeState.DRAINING, since=at, deadline=deadline, repair=repair)
+        case do.ResetNode():
+            repair = Repair(step=Step.RESET, why=why, since=at, repeats=step.repeats + 1)
+            node = replace(node, state=NodeState.RESETTING, since=at, deadline=0, repair=repair)
+        case do.QuarantineNode():
+            repair = replace(step, step=Step.QUARANTINED, why=why, since=at)
+            node = replace(node, state=NodeState.QUARANTINED, since=at, deadline=0, repair=repair)
+    index.put_node(world, node)
+
+
+def _work(
+    world: World,
+    action: do.PlaceReplica | do.StopReplica | do.PromoteStandby | do.RegroupGang | do.DeclareGone,
+    at: Instant,
+) -> None:
+    match action:
+        case do.PlaceReplica():
+            _place(world, action, at)
+        case do.StopReplica(replica=name, deadline=deadline):
+            replica = world.replicas[name]
+            index.put_replica(world, replace(replica, state=State.STOPPING, since=at, deadline=deadline))
+            slot_down(world, replica, at, action.why)
+            new_set(world, replica.node)
+        case do.PromoteStandby():
+            _promote(world, action, at)
+        case do.RegroupGang(generation=generation, members=members):
+            for name in members:
+                replica = world.replicas[name]
+                index.put_replica(world, replace(replica, gang=generation))
+                new_set(world, replica.node)
+                _join_gang(world, world.slots[replica.slot], generation, at)
+        case do.DeclareGone(replica=name):
+            replica = index.drop_replica(world, name)
+            slot_down(world, replica, at, action.why)
+
+
+def _place(world: World, action: do.PlaceReplica, at: Instant) -> None:
+    slot = world.slots[action.slot]
+    node = world.nodes[action.node]
+    node = replace(node, generation=node.generation + 1, idle_since=0, standby=False)
+    index.put_node(world, node)
+    index.put_replica(
+        world,
+        Replica(
+            id=action.replica,
+            slot=slot.id,
+            workload=slot.workload,
+            node=node.id,
+            epoch=action.epoch,
+            needs=action.needs,
+            exclusive=action.exclusive,
+            role=action.role,
+            state=State.PLACED,
+            since=at,
+            placed_at=at,
+            devices=action.devices,
+            generation=node.generation,
+            gang=action.gang,
+            version=action.version,
+            progress_ms=action.resume_ms,
+        ),
+    )
+    index.put_slot(world, replace(slot, epoch=action.epoch, last_node=node.id, retry_at=0))
+    if action.gang:
+        _join_gang(world, slot, action.gang, at)
+
+
+def _promote(world: World, action: do.PromoteStandby, at: Instant) -> None:
+    replica, slot = world.replicas[action.replica], world.slots[action.slot]
+    ready = replica.state is State.READY
+    down = 0 if ready else slot.down_since
+    index.put_slot(world, replace(slot, epoch=action.epoch, down_since=down, last_node=replica.node))
+    index.put_replica(
+        world,
+        replace(
+            replica,
+            slot=slot.id,
+            role=Role.ACTIVE,
+            epoch=action.epoch,
+            gang=action.gang,
+            progress_ms=action.resume_ms,
+        ),
+    )
+    new_set(world, replica.node)
+    if action.gang:
+        _join_gang(world, slot, action.gang, at)
+    wake_dependants(world, replica.workload)
+
+
+def _join_gang(world: World, slot: Slot, generation: int, at: Instant) -> None:
+    gang = world.gangs.get(slot.workload, Gang())
+    if gang.generation != generation:
+        gang = Gang(generation=generation, since=at)
+        world.agenda.at(at + world.policy.replicas.gang_grow_ms, "workload", slot.workload)
+    world.gangs[slot.workload] = replace(gang, members=(*gang.members, slot.id))
+
+
+def _seats(world: World, action: do.AddSlot | do.RemoveSlot | do.GiveUpSlot, at: Instant) -> None:
+    match action:
+        case do.AddSlot(slot=name, workload=workload, index=number, role=role):
+            index.put_slot(world, Slot(name, workload, number, role, down_since=at))
+        case do.RemoveSlot(slot=name):
+            index.drop_slot(world, name)
+        case do.GiveUpSlot(slot=name):
+            slot = replace(world.slots[name], phase=Phase.FAILED, why=action.why)
+            index.put_slot(world, slot)
+            wake_dependants(world, slot.workload)

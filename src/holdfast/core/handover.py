@@ -1,0 +1,164 @@
+"""How does work leave a node, or a version, without a gap?
+
+A slot may for a while hold two copies of an interchangeable replica: the one that serves and its successor,
+which has the higher epoch. The successor is placed first; when it is ready, the older copy is stopped. That
+one mechanism serves drains, rolling updates, moves for balance, and nodes that nobody of us can hear although
+they live (after a long patience: the old copy goes on serving whoever can reach it).
+
+Exclusive work cannot overlap: it is stopped (with its grace, so that it can save a checkpoint) as soon as
+there is room for it elsewhere, or at the last call before the deadline; then `failover` finds its seat empty.
+"""
+
+from msgspec.structs import replace
+
+from holdfast.core import balance, failover, index, placement
+from holdfast.core.draft import Draft, Unmet
+from holdfast.model.node import Node, NodeState
+from holdfast.model.replica import LIVE, Phase, Replica, Role, State
+from holdfast.model.units import seconds
+from holdfast.model.verdict import Level
+from holdfast.model.workload import Service, Training, Workload
+
+
+def update(draft: Draft) -> None:
+    _finish(draft)
+    _roll(draft)
+    _leave_nodes(draft)
+    if "balance" in draft.look["fleet"] and not draft.world.brakes:
+        _balance(draft)
+
+
+def newer(draft: Draft, replica: Replica) -> list[Replica]:
+    """Live copies of the same slot with a higher epoch."""
+    world = draft.world
+    others = (world.replicas[name] for name in world.of_slot.get(replica.slot, ()))
+    return [other for other in others if other.epoch > replica.epoch and other.state in LIVE]
+
+
+def _finish(draft: Draft) -> None:
+    """Stops copies whose successor is ready, and copies that never started."""
+    world = draft.world
+    for slot_id in draft.look["slot"]:
+        for name in list(world.of_slot.get(slot_id, ())):
+            replica = world.replicas[name]
+            if replica.state not in LIVE:
+                continue
+            workload = world.workloads.get(replica.workload)
+            if any(other.state is State.READY for other in newer(draft, replica)):
+                draft.stop(replica, workload, f"{slot_id} has been taken over")
+            elif (
+                replica.state is not State.READY
+                and draft.now - replica.since >= index.start_timeout(replica, world.policy)
+                and world.nodes[replica.node].verdict.level is Level.ALIVE
+            ):
+                waited = seconds(draft.now - replica.since)
+                draft.stop(replica, workload, f"it has been {replica.state} for {waited}: try another node")
+
+
+def _roll(draft: Draft) -> None:
+    """One seat at a time, and only while all others are up."""
+    world = draft.world
+    for name in draft.look["workload"]:
+        workload = world.workloads.get(name)
+        if workload is None or workload.paused:
+            continue
+        slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
+        current = [(slot, world.replicas[r]) for slot in slots for r in world.of_slot[slot.id]]
+        old = [(slot, r) for slot, r in current if r.state in LIVE and r.version < workload.version]
+        if not old:
+            continue
+        if workload.exclusive:
+            for _, replica in old:
+                draft.stop(replica, workload, f"version {workload.version} replaces {replica.version}")
+            continue
+        busy = sum(bool(slot.down_since) or len(world.of_slot[slot.id]) > 1 for slot in slots)
+        for _slot, replica in old[: max(0, world.policy.replicas.rolling_unavailable - busy)]:
+            _succeed(draft, replica, workload, f"version {workload.version} replaces {replica.version}")
+
+
+def _leave_nodes(draft: Draft) -> None:
+    world = draft.world
+    names = dict.fromkeys(draft.look["node"])
+    if world.agenda.room_freed:
+        names.update(world.draining)
+    for name in names:
+        node = world.nodes.get(name)
+        if node is None:
+            continue
+        if node.state is NodeState.DRAINING:
+            _drain(draft, node)
+        elif _unheard_too_long(draft, node):
+            why = f"{node.id} lives but we have not heard it for {seconds(draft.now - node.heard_at)}"
+            for replica in _on(draft, node):
+                if not replica.exclusive and replica.role is Role.ACTIVE:
+                    _succeed(draft, replica, world.workloads.get(replica.workload), why)
+
+
+def _unheard_too_long(draft: Draft, node: Node) -> bool:
+    patience = draft.world.policy.detection.unreachable_patience_ms
+    return node.verdict.level is Level.UNREACHABLE and draft.now - node.verdict.since >= patience
+
+
+def _on(draft: Draft, node: Node) -> list[Replica]:
+    replicas = (draft.world.replicas[name] for name in draft.world.on_node[node.id])
+    return [replica for replica in replicas if replica.state in LIVE and replica.id not in draft.ended]
+
+
+def _drain(draft: Draft, node: Node) -> None:
+    world = draft.world
+    last_call = draft.now >= node.deadline - world.policy.replicas.drain_last_call_ms
+    why = f"{node.id} is being drained: {node.repair.why or node.clues.said}"
+    for replica in _on(draft, node):
+        workload = world.workloads.get(replica.workload)
+        if workload is None or replica.role is Role.STANDBY or last_call:
+            draft.stop(replica, workload, why)
+        elif replica.exclusive:
+            if _room_elsewhere(draft, workload, replica):
+                draft.stop(replica, workload, why)
+        else:
+            _succeed(draft, replica, workload, why)
+
+
+def _room_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> bool:
+    """Takes the room in the draft, so that two drained replicas do not both count on the same gap."""
+    if isinstance(workload.shape, Training) and draft.standby_of(workload.name):
+        return True
+    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True)
+    if isinstance(workload.shape, Training):
+        ask = replace(ask, avoid=(*ask.beside, replica.node))
+    if placement.place(draft.room, ask):
+        return True
+    draft.unmet.append(Unmet(workload, 1))
+    return False
+
+
+def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> bool:
+    """Places a successor beside a copy that is to go."""
+    slot = draft.world.slots.get(replica.slot)
+    if workload is None or slot is None or newer(draft, replica) or slot.id in draft.filled:
+        return False
+    if slot.phase is not Phase.OPEN or draft.now < slot.retry_at:
+        return False
+    spots = placement.place(draft.room, failover.ask_for(draft, workload, 1, (replica.node,), again=True))
+    if spots:
+        draft.place(slot, workload, spots[0], why)
+        return True
+    draft.unmet.append(Unmet(workload, 1))
+    return False
+
+
+def _balance(draft: Draft) -> None:
+    world = draft.world
+    for move in balance.moves(world, draft.room, draft.now):
+        replica = world.replicas[move.replica]
+        workload, slot = world.workloads.get(replica.workload), world.slots.get(replica.slot)
+        if (
+            workload is None
+            or slot is None
+            or not isinstance(workload.shape, Service)
+            or slot.id in draft.filled
+        ):
+            continue
+        if newer(draft, replica) or slot.phase is not Phase.OPEN:
+            continue
+        draft.place(slot, workload, placement.Spot(move.to, move.devices), move.why)

@@ -1,0 +1,248 @@
+"""Writing one entry of the world, with everything that is derived from it.
+
+The question: how can a turn at 100,000 nodes cost nothing when nothing happened? By never searching: whoever
+writes an entry also moves it between the indexes that decisions ask for, notes it on the agenda, and notes
+when it will need a look by itself. All of that is here, once, and only `fold` may call it (a test holds
+that), so an index cannot disagree with its entry.
+"""
+
+from holdfast.model.lease import surely_over
+from holdfast.model.node import COMING, JOINED, Node, NodeState
+from holdfast.model.place import Level
+from holdfast.model.policy import Policy
+from holdfast.model.replica import LIVE, Phase, Replica, Slot, State
+from holdfast.model.units import NEVER, Instant
+from holdfast.model.verdict import Level as Belief
+from holdfast.model.workload import Workload
+from holdfast.model.world import World
+
+
+def is_open(node: Node) -> bool:
+    """May new replicas go there?"""
+    return node.state is NodeState.READY and node.verdict.level is Belief.ALIVE and not node.deadline
+
+
+def lease_over_at(world: World, node_id: str) -> Instant:
+    """When a node that we do not hear surely holds no lease any more. A leader before us may have renewed it
+    up to the moment we took over."""
+    heard = max(world.nodes[node_id].heard_at, world.leader.since)
+    return surely_over(heard, world.policy.leases.lease_ms, world.policy.leases.margin_ms)
+
+
+def next_ask(node: Node, policy: Policy) -> Instant:
+    """When to ask others about a doubtful node again: soon at first, then ever more seldom."""
+    asked_at = max(node.clues.asked_at, node.clues.word_at)
+    if not asked_at:
+        return node.verdict.since
+    return asked_at + max(policy.detection.ask_again_ms, (asked_at - node.verdict.since) // 4)
+
+
+def node_dues(node: Node, policy: Policy) -> list[Instant]:
+    """When this node needs a look though nothing happens: nothing is stuck for ever in any state."""
+    dues: list[Instant] = []
+    match node.state:
+        case NodeState.LAUNCHING:
+            dues.append(node.since + policy.capacity.launch_timeout_ms)
+        case NodeState.BOOTING:
+            dues.append(node.since + policy.capacity.boot_timeout_ms)
+        case NodeState.TERMINATING:
+            dues.append(max(node.since + policy.capacity.terminate_retry_ms, node.retry_at))
+        case NodeState.RESETTING:
+            dues.append(node.since + policy.repair.reset_ms)
+        case NodeState.DRAINING:
+            dues += (node.deadline - policy.replicas.drain_last_call_ms, node.deadline)
+        case NodeState.READY | NodeState.CORDONED | NodeState.QUARANTINED:
+            pass
+    if node.state in JOINED:
+        dues += _doubt_dues(node, policy)
+        if node.repair.step:
+            dues.append(node.repair.since + policy.repair.watch_ms)
+    return dues
+
+
+def _doubt_dues(node: Node, policy: Policy) -> list[Instant]:
+    if node.verdict.level is Belief.ALIVE:
+        return []
+    dues = [next_ask(node, policy)]
+    if node.verdict.level is Belief.DEAD:
+        dues.append(max(node.verdict.since + policy.capacity.dead_node_ms, node.retry_at))
+    if node.verdict.level is Belief.UNREACHABLE:
+        dues.append(node.verdict.since + policy.detection.unreachable_patience_ms)
+    return dues
+
+
+def put_node(world: World, node: Node) -> None:
+    old = world.nodes.get(node.id)
+    world.nodes[node.id] = node
+    if old is None:
+        world.in_pool.setdefault(node.pool, {})[node.id] = None
+        world.on_node[node.id] = {}
+    _count_joined(world, old, -1)
+    _count_joined(world, node, +1)
+    if node.verdict.level is Belief.ALIVE or node.state not in JOINED:
+        world.doubtful.pop(node.id, None)
+    else:
+        world.doubtful[node.id] = None
+    _keep(world.draining, node.id, node.state is NodeState.DRAINING)
+    _keep_room(world, node)
+    world.agenda.note("node", node.id)
+    if node.verdict.level is not Belief.ALIVE:
+        world.agenda.at(lease_over_at(world, node.id), "node", node.id)
+    for due in node_dues(node, world.policy):
+        world.agenda.at(due, "node", node.id)
+    if old is None or old.state is not node.state:
+        world.agenda.note("pool", node.pool)
+
+
+def drop_node(world: World, node_id: str) -> None:
+    node = world.nodes.pop(node_id)
+    _count_joined(world, node, -1)
+    world.in_pool[node.pool].pop(node_id, None)
+    world.on_node.pop(node_id)
+    world.doubtful.pop(node_id, None)
+    world.draining.pop(node_id, None)
+    if node_id in world.room.row:
+        world.room.remove(node_id)
+    for key in [key for key in world.findings if key[0] == node_id]:
+        del world.findings[key]
+    world.agenda.note("pool", node.pool)
+
+
+def _count_joined(world: World, node: Node | None, by: int) -> None:
+    if node is not None and node.state in JOINED:
+        zone = node.place.domain(Level.ZONE)
+        world.joined += by
+        world.joined_in[zone] = world.joined_in.get(zone, 0) + by
+
+
+def _keep_room(world: World, node: Node) -> None:
+    row = world.room.row.get(node.id)
+    if row is None:
+        if node.state in COMING or node.state is NodeState.TERMINATING:
+            return
+        row = world.room.add(node, open_=False)
+        for replica_id in world.on_node[node.id]:  # a node can be given up and come back with its replicas
+            replica = world.replicas[replica_id]
+            world.room.take(row, replica.needs, replica.devices)
+    elif node.state is NodeState.TERMINATING:
+        world.room.open[row] = False
+        return
+    open_ = is_open(node)
+    if open_ and not world.room.open[row]:
+        world.agenda.room_freed = True
+    world.room.open[row] = open_
+    world.room.standby[row] = node.standby
+
+
+def put_slot(world: World, slot: Slot) -> None:
+    world.slots[slot.id] = slot
+    world.of_workload.setdefault(slot.workload, {})[slot.id] = None
+    world.of_slot.setdefault(slot.id, {})
+    keep_waiting(world, slot)
+    world.agenda.note("slot", slot.id)
+    if slot.retry_at:
+        world.agenda.at(slot.retry_at, "slot", slot.id)
+
+
+def drop_slot(world: World, slot_id: str) -> None:
+    slot = world.slots.pop(slot_id)
+    world.of_workload[slot.workload].pop(slot_id, None)
+    world.waiting.get(slot.workload, {}).pop(slot_id, None)
+    if not world.of_slot[slot_id]:
+        del world.of_slot[slot_id]
+    world.agenda.note("workload", slot.workload)
+
+
+def keep_waiting(world: World, slot: Slot) -> None:
+    """A slot waits while it is open and holds no live replica."""
+    waiting = world.waiting.setdefault(slot.workload, {})
+    filled = any(world.replicas[r].state in LIVE for r in world.of_slot.get(slot.id, ()))
+    if slot.phase is Phase.OPEN and not filled:
+        waiting[slot.id] = None
+    else:
+        waiting.pop(slot.id, None)
+
+
+def put_replica(world: World, replica: Replica) -> None:
+    old = world.replicas.get(replica.id)
+    world.replicas[replica.id] = replica
+    if old is None:
+        world.on_node.setdefault(replica.node, {})[replica.id] = None
+        row = world.room.row.get(replica.node)
+        if row is not None:
+            world.room.take(row, replica.needs, replica.devices)
+    if old is None or old.slot != replica.slot:
+        if old is not None:
+            world.of_slot[old.slot].pop(replica.id, None)
+            _slot_changed(world, old.slot, old.workload)
+        world.of_slot.setdefault(replica.slot, {})[replica.id] = None
+    _keep(world.lost, replica.id, replica.state is State.LOST)
+    _keep(world.stopping, replica.id, replica.state is State.STOPPING)
+    _slot_changed(world, replica.slot, replica.workload)
+    match replica.state:
+        case State.PLACED | State.STARTING:
+            due = replica.since + start_timeout(replica, world.policy)
+        case State.STOPPING:
+            due = NEVER
+        case State.READY:
+            due = NEVER
+        case State.LOST:
+            due = lease_over_at(world, replica.node)
+    world.agenda.at(due, "slot", replica.slot)
+
+
+def start_timeout(replica: Replica, policy: Policy) -> int:
+    return (
+        policy.replicas.place_timeout_ms
+        if replica.state is State.PLACED
+        else policy.replicas.ready_timeout_ms
+    )
+
+
+def drop_replica(world: World, replica_id: str) -> Replica:
+    replica = world.replicas.pop(replica_id)
+    world.on_node.get(replica.node, {}).pop(replica_id, None)
+    world.of_slot[replica.slot].pop(replica_id, None)
+    if replica.slot not in world.slots and not world.of_slot[replica.slot]:
+        del world.of_slot[replica.slot]
+    world.lost.pop(replica_id, None)
+    world.stopping.pop(replica_id, None)
+    row = world.room.row.get(replica.node)
+    if row is not None:
+        world.room.give(row, replica.needs, replica.devices)
+        world.agenda.room_freed = True
+    if replica.node in world.nodes:
+        world.agenda.note("node", replica.node)
+    _slot_changed(world, replica.slot, replica.workload)
+    return replica
+
+
+def _slot_changed(world: World, slot_id: str, workload: str) -> None:
+    slot = world.slots.get(slot_id)
+    if slot is None:
+        world.agenda.note("workload", workload)
+        return
+    keep_waiting(world, slot)
+    world.agenda.note("slot", slot_id)
+
+
+def _keep(names: dict[str, None], name: str, keep: bool) -> None:
+    if keep:
+        names[name] = None
+    else:
+        names.pop(name, None)
+
+
+def put_workload(world: World, workload: Workload) -> None:
+    world.workloads[workload.name] = workload
+    world.of_workload.setdefault(workload.name, {})
+    for name in workload.after:
+        world.after.setdefault(name, {})[workload.name] = None
+    world.agenda.note("workload", workload.name)
+
+
+def drop_workload(world: World, name: str) -> None:
+    workload = world.workloads.pop(name)
+    for other in workload.after:
+        world.after.get(other, {}).pop(name, None)
+    world.agenda.note("workload", name)

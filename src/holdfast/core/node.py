@@ -1,0 +1,199 @@
+"""The agent's own judgement: what a node runs, and when it stops something by itself.
+
+The same machine drives the real agent and the simulated one. Inputs come in (`wanted`, `renewed`, `ended`,
+`passed`, ...), instructions and reports go out; it does no IO and reads no clock.
+
+The rules. The control plane sends the whole desired set with a number; an older number, or one from an older
+leader, is refused. What is in the set and does not run is started; what runs and is not in the set is
+stopped. An exclusive replica runs only under the node's lease, which counts from the *sending* of the last
+heartbeat that was acknowledged; when it is over the exclusive ones are killed, agent or no agent (in real
+life a shim beside each replica does that). A new epoch of a seat starts only after the old one is dead. An
+agent that restarts adopts what its shims still run. Replicas that are not exclusive are left alone when
+nobody answers: the data path does not need the control plane.
+"""
+
+import enum
+
+import msgspec
+
+from holdfast.model.event import Ended
+from holdfast.model.lease import ends_at_agent
+from holdfast.model.replica import Role
+from holdfast.model.units import Instant, Millis
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One replica of the desired set."""
+
+    replica: str
+    slot: str
+    epoch: int
+    exclusive: bool
+    role: Role = Role.ACTIVE
+    gang: int = 0
+    resume_ms: Millis = 0
+
+
+class Stopping(msgspec.Struct, frozen=True):
+    replica: str
+    grace_ms: Millis  # a duration, because the node's clock is not ours
+
+
+class DesiredSet(msgspec.Struct, frozen=True):
+    leader: int  # generation of the leader that sends it
+    generation: int
+    wanted: tuple[Wanted, ...] = ()
+    stopping: tuple[Stopping, ...] = ()
+
+
+class Do(enum.StrEnum):
+    START = "start"
+    STOP = "stop"  # ask it to end, kill it at the deadline
+    KILL = "kill"
+    TELL = "tell"  # role, epoch or gang changed: tell the program
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    do: Do
+    wanted: Wanted
+    deadline: Instant = 0
+
+
+class Process(msgspec.Struct, frozen=True):
+    wanted: Wanted
+    ready: bool = False
+    stopping: bool = False
+    fenced: bool = False
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What the control plane is told of one replica, again and again until it is acknowledged."""
+
+    replica: str
+    what: str  # started | ready | ended
+    how: Ended | None = None
+    progress_ms: Millis = 0
+    why: str = ""
+
+
+class NodeMachine:
+    def __init__(self, lease_ms: Millis) -> None:
+        self.lease_ms = lease_ms
+        self.lease_until: Instant = 0
+        self.leader = 0
+        self.generation = -1
+        self.desired: dict[str, Wanted] = {}
+        self.processes: dict[str, Process] = {}
+        self.reports: list[Report] = []  # not yet acknowledged
+        self.first_report = 0  # the number of the first of them
+        self.finished: dict[
+            str, None
+        ] = {}  # ended here; not to be started again though the set still names them
+
+    # what the control plane says
+
+    def renewed(self, sent_at: Instant) -> None:
+        """A heartbeat sent at `sent_at` was acknowledged."""
+        self.lease_until = max(self.lease_until, ends_at_agent(sent_at, self.lease_ms))
+
+    def wants(self, new: DesiredSet, now: Instant) -> list[Instruction]:
+        if (new.leader, new.generation) < (self.leader, self.generation):
+            return []
+        self.leader, self.generation = new.leader, new.generation
+        self.desired = {wanted.replica: wanted for wanted in new.wanted}
+        self.finished = {name: None for name in self.finished if name in self.desired}
+        instructions = self._stop_unwanted(new, now)
+        for wanted in new.wanted:
+            process = self.processes.get(wanted.replica)
+            if process is not None and process.wanted != wanted and not process.stopping:
+                self.processes[wanted.replica] = msgspec.structs.replace(process, wanted=wanted)
+                instructions.append(Instruction(Do.TELL, wanted))
+        return instructions + self.start_what_can(now)
+
+    def _stop_unwanted(self, new: DesiredSet, now: Instant) -> list[Instruction]:
+        graces = {item.replica: item.grace_ms for item in new.stopping}
+        instructions = []
+        for name, process in list(self.processes.items()):
+            if name not in self.desired and not process.stopping:
+                self.processes[name] = msgspec.structs.replace(process, stopping=True)
+                instructions.append(Instruction(Do.STOP, process.wanted, now + graces.get(name, 0)))
+        for name in graces:
+            if name not in self.processes:
+                self._report(Report(name, "ended", Ended.STOPPED, why="it was not running"))
+        return instructions
+
+    def start_what_can(self, now: Instant) -> list[Instruction]:
+        """Starts what is wanted, unless it needs a lease that we do not hold or its seat is still taken."""
+        instructions = []
+        taken = {process.wanted.slot for process in self.processes.values()}
+        for wanted in self.desired.values():
+            if wanted.replica in self.processes or wanted.replica in self.finished or wanted.slot in taken:
+                continue
+            if wanted.exclusive and now >= self.lease_until:
+                continue
+            taken.add(wanted.slot)
+            self.processes[wanted.replica] = Process(wanted)
+            self._report(Report(wanted.replica, "started"))
+            instructions.append(Instruction(Do.START, wanted))
+        return instructions
+
+    # what the processes do
+
+    def became_ready(self, replica: str) -> None:
+        process = self.processes.get(replica)
+        if process is not None and not process.ready:
+            self.processes[replica] = msgspec.structs.replace(process, ready=True)
+            self._report(Report(replica, "ready"))
+
+    def ended(
+        self, replica: str, how: Ended, progress_ms: Millis, why: str, now: Instant
+    ) -> list[Instruction]:
+        process = self.processes.pop(replica, None)
+        if process is None:
+            return []
+        if process.fenced:
+            how, why = Ended.FENCED, "the lease ran out"
+        elif process.stopping:
+            how = how if how is Ended.DONE else Ended.STOPPED
+        self.finished[replica] = None
+        self._report(Report(replica, "ended", how, progress_ms, why))
+        return self.start_what_can(now)
+
+    # what time does
+
+    def lease_ran_out(self, now: Instant) -> list[Instruction]:
+        """Kills every exclusive replica, if the lease is over."""
+        if now < self.lease_until:
+            return []
+        instructions = []
+        for name, process in list(self.processes.items()):
+            if process.wanted.exclusive and not process.fenced:
+                self.processes[name] = msgspec.structs.replace(process, stopping=True, fenced=True)
+                instructions.append(Instruction(Do.KILL, process.wanted, now))
+        return instructions
+
+    def restarted(self) -> "NodeMachine":
+        """A new agent that adopts what the shims of the old one still run. The lease is the shims', and goes
+        on."""
+        heir = NodeMachine(self.lease_ms)
+        heir.lease_until = self.lease_until
+        heir.processes = dict(self.processes)
+        heir.finished = dict(self.finished)
+        heir.first_report = self.first_report
+        heir.reports = list(self.reports)  # exits are kept on disk by the shims
+        return heir
+
+    # reports
+
+    def _report(self, report: Report) -> None:
+        self.reports.append(report)
+
+    def acknowledged(self, before: int) -> None:
+        """All reports numbered below `before` have been journalled."""
+        arrived = before - self.first_report
+        if arrived > 0:
+            del self.reports[:arrived]
+            self.first_report = before
+
+    def running(self) -> tuple[str, ...]:
+        return tuple(self.processes)

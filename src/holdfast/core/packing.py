@@ -1,0 +1,73 @@
+"""How many replicas would go on nodes that are not here yet?
+
+Capacity must not order a machine for what already fits on one that is booting. A bin is such a machine,
+empty; replicas are counted into it by division, not one by one. This is only an estimate to order by:
+`placement` does the real thing when the node joins.
+"""
+
+from holdfast.model.node import Node
+from holdfast.model.pool import Offer, Pool
+from holdfast.model.resources import GPU, Resources
+from holdfast.model.workload import Needs
+from holdfast.model.world import World
+
+
+class Bin:
+    def __init__(self, free: Resources, labels: dict[str, str], taints: tuple[str, ...], spot: bool) -> None:
+        self.cpu, self.memory, self.gpu, self.kind = (
+            free.cpu_milli,
+            free.memory_mib,
+            free.gpu_milli,
+            free.gpu_kind,
+        )
+        self.capacity, self.labels, self.taints, self.spot = free, labels, taints, spot
+
+    @classmethod
+    def of(cls, world: World, node: Node) -> "Bin":
+        return cls(node.capacity, node.labels, node.taints, node.spot)
+
+    @classmethod
+    def new(cls, pool: Pool, offer: Offer) -> "Bin":
+        return cls(offer.capacity, pool.labels, pool.taints, offer.spot)
+
+    def suits(self, needs: Needs) -> bool:
+        """Could an empty one take such a replica?"""
+        return (
+            needs.resources.within(self.capacity)
+            and all(self.labels.get(key) == value for key, value in needs.labels.items())
+            and all(taint in needs.tolerates for taint in self.taints)
+            and (needs.spot or not self.spot)
+        )
+
+    def holds(self, needs: Needs) -> int:
+        """How many more of these fit."""
+        if not self.suits(needs):
+            return 0
+        asked = needs.resources
+        fits = [
+            have // want
+            for have, want in ((self.cpu, asked.cpu_milli), (self.memory, asked.memory_mib))
+            if want
+        ]
+        if asked.gpu_milli:
+            per_gpu = GPU // asked.gpu_milli if asked.gpu_milli < GPU else 0
+            fits.append((self.gpu // GPU) * per_gpu if per_gpu else self.gpu // asked.gpu_milli)
+        return min(fits, default=1)
+
+    def take(self, needs: Needs, count: int) -> None:
+        self.cpu -= count * needs.resources.cpu_milli
+        self.memory -= count * needs.resources.memory_mib
+        self.gpu -= count * needs.resources.gpu_milli
+
+
+def fill(bins: list[Bin], needs: Needs, count: int, *, one_each: bool) -> int:
+    """Puts up to `count` into the bins; returns how many went in."""
+    left = count
+    for bin_ in bins:
+        if left <= 0:
+            break
+        took = min(left, bin_.holds(needs), 1 if one_each else left)
+        if took > 0:
+            bin_.take(needs, took)
+            left -= took
+    return count - left

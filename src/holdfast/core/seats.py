@@ -1,0 +1,94 @@
+"""Which seats does each workload have?
+
+The question: the user wants five replicas and two standbys; which slots should exist? The rule: exactly
+those, numbered from zero; a slot that is no longer wanted is emptied and then removed, highest number first.
+A workload that is paused or deleted keeps nothing running; one that waits for others (`after`) gets its seats
+when they are done, or ready if they are services.
+
+A service with an availability target does not say how many: `redundancy` does, from measured failure rates
+and prices, when the workload or the pools change.
+"""
+
+from msgspec.structs import replace
+
+from holdfast.core import redundancy_of
+from holdfast.core.draft import Draft
+from holdfast.model import action as do
+from holdfast.model.replica import LIVE, Phase, Role, State, slot_id
+from holdfast.model.workload import Service, Workload, standbys, wanted
+from holdfast.model.world import World
+
+
+def update(draft: Draft) -> None:
+    for name in draft.look["workload"]:
+        workload = draft.world.workloads.get(name)
+        if workload is None:
+            _clear(draft, name, "the workload was deleted", remove=True)
+        elif workload.paused:
+            _clear(draft, name, "the workload is paused", remove=False)
+        elif may_start(draft.world, workload):
+            _match(draft, sized(draft.world, workload))
+
+
+def sized(world: World, workload: Workload) -> Workload:
+    """The workload with its numbers filled in from its availability target."""
+    if isinstance(workload.shape, Service) and workload.shape.availability:
+        shape, _ = redundancy_of.resized(world, workload)
+        return replace(workload, shape=shape)
+    return workload
+
+
+def may_start(world: World, workload: Workload) -> bool:
+    return all(settled(world, name) for name in workload.after)
+
+
+def settled(world: World, name: str) -> bool:
+    """Done; or, for a service, ready."""
+    other, slots = world.workloads.get(name), world.of_workload.get(name, {})
+    if other is None:
+        return True
+    actives = [world.slots[slot] for slot in slots if world.slots[slot].role is Role.ACTIVE]
+    if isinstance(other.shape, Service):
+        return bool(actives) and all(not slot.down_since for slot in actives)
+    return bool(actives) and all(slot.phase is Phase.DONE for slot in actives)
+
+
+def _match(draft: Draft, workload: Workload) -> None:
+    world = draft.world
+    have = world.of_workload.get(workload.name, {})
+    if any(world.slots[slot].phase is Phase.OPEN for slot in have) or not have or _is_service(workload):
+        for role, count in ((Role.ACTIVE, wanted(workload)), (Role.STANDBY, standbys(workload))):
+            for number in range(count):
+                slot = slot_id(workload.name, number, role)
+                if slot not in have:
+                    why = f"{workload.name} wants {count} {role}"
+                    draft.add(do.AddSlot(slot=slot, workload=workload.name, index=number, role=role, why=why))
+    for slot_name in reversed(list(have)):
+        held = world.slots[slot_name]
+        limit = wanted(workload) if held.role is Role.ACTIVE else standbys(workload)
+        finished = held.role is Role.STANDBY and not _is_service(workload) and settled(world, workload.name)
+        if held.index >= limit or finished:
+            _empty(draft, slot_name, workload, "not wanted any more")
+
+
+def _is_service(workload: Workload) -> bool:
+    return isinstance(workload.shape, Service)
+
+
+def _clear(draft: Draft, name: str, why: str, *, remove: bool) -> None:
+    for slot in list(draft.world.of_workload.get(name, {})):
+        _empty(draft, slot, draft.world.workloads.get(name), why, remove=remove)
+
+
+def _empty(draft: Draft, slot: str, workload: Workload | None, why: str, *, remove: bool = True) -> None:
+    """Stops what is in the slot; removes the slot when nothing is left that could run."""
+    world = draft.world
+    for name in world.of_slot.get(slot, ()):
+        if world.replicas[name].state in LIVE:
+            draft.stop(world.replicas[name], workload, why)
+    lost_only = all(
+        world.replicas[name].state is State.LOST and not world.replicas[name].exclusive
+        for name in world.of_slot.get(slot, ())
+    )
+    if remove and lost_only:
+        draft.add(do.RemoveSlot(slot=slot, why=why))

@@ -1,0 +1,164 @@
+"""One turn of the control loop, without its IO.
+
+    for step in turn(mind, inbox, now):     # the host does what each step says, in order
+        match step:
+            case Append(entries): journal them; if we no longer lead, stop here and forget the mind
+            case Perform(action): carry it out; what comes of it goes into a later inbox
+            case Send(node): push the node its desired set
+
+The order is the safety argument. What happened is folded in; the detector judges; a plan is decided and
+checked. Then everything, events and plan together, is journalled in one append, and only after that is the
+plan accepted and carried out. A crash before the append: nothing was decided. A crash after it: the next
+leader finds the plan in the journal and repeats what was not confirmed (`resume`), under the same ids.
+Reports are acknowledged to agents after the append, so none is lost.
+
+The live loop and the simulator run this same generator; the simulator crashes between any two of its steps.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from holdfast.core import check, detect, fold
+from holdfast.core.decide import decide
+from holdfast.core.detect import Senses
+from holdfast.model import action as do
+from holdfast.model.event import Event, NodeJoined, NodeTerminated
+from holdfast.model.node import JOINED, NodeState
+from holdfast.model.plan import Plan, Refusal
+from holdfast.model.units import NEVER, Instant
+from holdfast.model.verdict import Level
+from holdfast.model.world import World
+
+Entry = Event | Plan
+
+
+class Append(msgspec.Struct, frozen=True):
+    entries: tuple[Entry, ...]
+
+
+class Perform(msgspec.Struct, frozen=True):
+    id: str
+    action: do.Action
+
+
+class Send(msgspec.Struct, frozen=True):
+    node: str
+
+
+Step = Append | Perform | Send
+
+PERFORMED = (do.AskPeers, do.AskProvider, do.ListPool, do.LaunchNode, do.TerminateNode, do.ResetNode)
+
+
+class Mind:
+    """A leader's world and senses."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.senses = Senses(world.policy.detection)
+        self.refused: list[Refusal] = []
+
+    @classmethod
+    def from_journal(cls, entries: Iterable[Entry]) -> "Mind":
+        world = World()
+        for entry in entries:
+            fold.apply(world, entry)
+        return cls(world)
+
+    def take_over(self, now: Instant) -> None:
+        """Listen to everybody we believe to be there, from now on."""
+        self.senses = Senses(self.world.policy.detection)
+        for name, node in self.world.nodes.items():
+            if node.state in JOINED:
+                self.senses.beats.add(name, now)
+
+    def next_due(self) -> Instant:
+        """When a turn is needed though nothing happens."""
+        agenda = self.world.agenda
+        if any(agenda.changed.values()) or agenda.room_freed:
+            return 0
+        return min(agenda.next_due(), self.senses.beats.next_look(), NEVER)
+
+
+def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
+    world = mind.world
+    events = list(inbox)
+    for event in events:
+        fold.observe(world, event)
+        _listen(mind, event, now)
+    judged = detect.judge(world, mind.senses, now)
+    for verdict in judged:
+        fold.observe(world, verdict)
+        if verdict.verdict.level is Level.DEAD:
+            mind.senses.beats.remove(verdict.node)  # its beats no longer count: it must say hello again
+    plan, refused = check.examine(world, decide(world, now))
+    mind.refused.extend(refused)
+    entries: tuple[Entry, ...] = (*events, *judged)
+    if plan.actions or plan.held:
+        entries = (*entries, plan)
+    if entries:
+        yield Append(entries)
+    before = {name: world.nodes[name].generation for name in touched(world, plan)}
+    fold.accept(world, plan)
+    for index, action in enumerate(plan.actions):
+        if isinstance(action, do.TerminateNode):
+            mind.senses.beats.remove(action.node)
+        if isinstance(action, PERFORMED):
+            yield Perform(plan.action_id(index), action)
+    for name, generation in before.items():
+        if name in world.nodes and world.nodes[name].generation != generation:
+            yield Send(name)
+
+
+def _listen(mind: Mind, event: Event, now: Instant) -> None:
+    match event:
+        case NodeJoined(node=name):
+            if name in mind.world.nodes:
+                mind.senses.beats.add(name, now)
+        case NodeTerminated(node=name):
+            mind.senses.beats.remove(name)
+        case _:
+            pass
+
+
+def touched(world: World, plan: Plan) -> list[str]:
+    """Nodes whose desired set the plan may change."""
+    names: dict[str, None] = {}
+    for action in plan.actions:
+        match action:
+            case do.PlaceReplica(node=name):
+                names[name] = None
+            case do.StopReplica(replica=name) | do.PromoteStandby(replica=name):
+                names[world.replicas[name].node] = None
+            case do.RegroupGang(members=members):
+                names.update({world.replicas[name].node: None for name in members})
+            case _:
+                pass
+    return list(names)
+
+
+def resume(world: World) -> Iterator[Perform]:
+    """What a new leader repeats: whatever was asked for and not confirmed. The ids are the same, so nothing
+    happens twice."""
+    for name, node in world.nodes.items():
+        why = "asked for by the leader before us"
+        match node.state:
+            case NodeState.LAUNCHING:
+                launch = do.LaunchNode(
+                    node=name,
+                    pool=node.pool,
+                    offer=node.offer,
+                    place=node.place,
+                    capacity=node.capacity,
+                    price_micro_usd=node.price_micro_usd,
+                    spot=node.spot,
+                    why=why,
+                )
+                yield Perform(f"again.{name}", launch)
+            case NodeState.TERMINATING:
+                yield Perform(f"again.{name}", do.TerminateNode(node=name, why=why))
+            case NodeState.RESETTING:
+                yield Perform(f"again.{name}", do.ResetNode(node=name, why=why))
+            case _:
+                pass

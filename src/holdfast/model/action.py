@@ -1,0 +1,190 @@
+"""What to do. Imperative; each says why, and which fact caused it.
+
+An action takes effect in the world when its plan is accepted, before anyone carries it out. Those in
+`DISRUPTIVE` take a node away from somebody, so the brake may hold them; the others only add, ask, or clear
+up.
+"""
+
+import enum
+
+import msgspec
+
+from holdfast.model.finding import Finding
+from holdfast.model.node import Step
+from holdfast.model.place import Place
+from holdfast.model.replica import Role
+from holdfast.model.resources import Resources
+from holdfast.model.units import Instant, MicroUsd, Millis
+
+
+class Deed(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    why: str
+    cause: str = ""
+
+
+class AskPeers(Deed, frozen=True):
+    node: str
+    peers: tuple[str, ...]
+
+
+class AskProvider(Deed, frozen=True):
+    node: str
+
+
+class ListPool(Deed, frozen=True):
+    pool: str
+
+
+class LaunchNode(Deed, frozen=True):
+    """The plan chose the id, so asking twice is asking for the same machine."""
+
+    node: str
+    pool: str
+    offer: str
+    place: Place
+    capacity: Resources
+    price_micro_usd: MicroUsd
+    spot: bool
+    standby: bool = False
+
+
+class TerminateNode(Deed, frozen=True):
+    node: str
+
+
+class ForgetNode(Deed, frozen=True):
+    """It never came to be, or is confirmed gone."""
+
+    node: str
+
+
+class WatchNode(Deed, frozen=True):
+    node: str
+    repeats: int = 0
+
+
+class CordonNode(Deed, frozen=True):
+    node: str
+
+
+class UncordonNode(Deed, frozen=True):
+    node: str
+
+
+class DrainNode(Deed, frozen=True):
+    node: str
+    deadline: Instant
+    step: Step = Step.DRAINED
+
+
+class ResetNode(Deed, frozen=True):
+    node: str
+
+
+class QuarantineNode(Deed, frozen=True):
+    node: str
+
+
+class RaiseFinding(Deed, frozen=True):
+    finding: Finding
+
+
+class PlaceReplica(Deed, frozen=True):
+    replica: str
+    slot: str
+    node: str
+    epoch: int
+    role: Role
+    needs: Resources
+    exclusive: bool
+    devices: tuple[int, ...] = ()
+    gang: int = 0
+    version: int = 1
+    resume_ms: Millis = 0
+
+
+class StopReplica(Deed, frozen=True):
+    replica: str
+    deadline: Instant
+
+
+class PromoteStandby(Deed, frozen=True):
+    """The warm replica takes the seat of the lost one, under a new epoch; its old seat is open again."""
+
+    replica: str
+    slot: str
+    epoch: int
+    gang: int = 0
+    resume_ms: Millis = 0
+
+
+class RegroupGang(Deed, frozen=True):
+    """The gang goes on with these members: they meet again and resume from their last common checkpoint."""
+
+    workload: str
+    generation: int
+    members: tuple[str, ...]  # replicas
+
+
+class Proof(enum.StrEnum):
+    LEASE_OVER = "its lease ran out, with margin"
+    NODE_GONE = "the provider confirmed that its node is gone"
+
+
+class DeclareGone(Deed, frozen=True):
+    """A lost replica is provably not running any more."""
+
+    replica: str
+    proof: Proof
+
+
+class AddSlot(Deed, frozen=True):
+    slot: str
+    workload: str
+    index: int
+    role: Role
+
+
+class RemoveSlot(Deed, frozen=True):
+    slot: str
+
+
+class GiveUpSlot(Deed, frozen=True):
+    slot: str
+
+
+class EngageBrake(Deed, frozen=True):
+    scope: str  # "fleet" or a failure domain
+
+
+class ReleaseBrake(Deed, frozen=True):
+    scope: str
+
+
+Action = (
+    AskPeers
+    | AskProvider
+    | ListPool
+    | LaunchNode
+    | TerminateNode
+    | ForgetNode
+    | WatchNode
+    | CordonNode
+    | UncordonNode
+    | DrainNode
+    | ResetNode
+    | QuarantineNode
+    | RaiseFinding
+    | PlaceReplica
+    | StopReplica
+    | PromoteStandby
+    | RegroupGang
+    | DeclareGone
+    | AddSlot
+    | RemoveSlot
+    | GiveUpSlot
+    | EngageBrake
+    | ReleaseBrake
+)
+
+DISRUPTIVE = (TerminateNode, DrainNode, ResetNode)

@@ -1,0 +1,197 @@
+"""What happened. Past tense; facts, never wishes. `at` is when the control plane learnt it."""
+
+import enum
+
+import msgspec
+
+from holdfast.model.finding import Finding
+from holdfast.model.node import Answer
+from holdfast.model.place import Place
+from holdfast.model.policy import Policy
+from holdfast.model.pool import Pool
+from holdfast.model.resources import Resources
+from holdfast.model.units import Instant, Millis
+from holdfast.model.verdict import Verdict, Word
+from holdfast.model.workload import Workload
+
+
+class Happened(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    at: Instant
+
+
+class NodeJoined(Happened, frozen=True):
+    """An agent said hello (again): `running` is everything that lives there, `generation` the last set it
+    applied."""
+
+    node: str
+    running: tuple[str, ...] = ()
+    generation: int = 0
+    pool: str = ""
+    offer: str = ""
+    place: Place | None = None  # a node we did not launch tells what it is
+    capacity: Resources | None = None
+    session: int = 0
+
+
+class NodeSaidGoodbye(Happened, frozen=True):
+    node: str
+
+
+class SpotNoticed(Happened, frozen=True):
+    node: str
+    deadline: Instant
+
+
+class LinkClosed(Happened, frozen=True):
+    node: str
+
+
+class PeerAnswered(Happened, frozen=True):
+    node: str
+    peer: str
+    answer: Answer
+
+
+class ProviderAnswered(Happened, frozen=True):
+    node: str
+    word: Word
+
+
+class NodeJudged(Happened, frozen=True):
+    """The detector changed its mind. Heartbeats are not journalled; this is what they came to."""
+
+    node: str
+    verdict: Verdict
+    heard_at: Instant
+
+
+class NodeLaunched(Happened, frozen=True):
+    node: str
+
+
+class NodeTerminated(Happened, frozen=True):
+    """The provider confirmed that the node is gone: nothing runs there any more."""
+
+    node: str
+
+
+class NodeReset(Happened, frozen=True):
+    node: str
+
+
+class PoolListed(Happened, frozen=True):
+    """Everything the provider says exists in a pool, by our ids."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    asked_at: Instant
+
+
+class ActionFailed(Happened, frozen=True):
+    action: str
+    node: str
+    error: str  # one of the port errors, by name
+    why: str
+    retry_after_ms: Millis = 0
+
+
+class Ended(enum.StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    FENCED = "fenced"  # its lease ran out and the shim stopped it
+
+
+class ReplicaStarted(Happened, frozen=True):
+    replica: str
+    node: str
+
+
+class ReplicaReady(Happened, frozen=True):
+    replica: str
+    node: str
+
+
+class ReplicaEnded(Happened, frozen=True):
+    replica: str
+    node: str
+    how: Ended
+    progress_ms: Millis = 0
+    why: str = ""
+
+
+class CheckpointSaved(Happened, frozen=True):
+    replica: str
+    progress_ms: Millis
+
+
+class FindingRaised(Happened, frozen=True):
+    finding: Finding
+
+
+class FindingCleared(Happened, frozen=True):
+    node: str
+    name: str
+
+
+class WorkloadApplied(Happened, frozen=True):
+    workload: Workload
+
+
+class WorkloadDeleted(Happened, frozen=True):
+    workload: str
+
+
+class PoolApplied(Happened, frozen=True):
+    pool: Pool
+
+
+class PolicyApplied(Happened, frozen=True):
+    policy: Policy
+
+
+class LeaderChanged(Happened, frozen=True):
+    leader: str
+    generation: int
+
+
+class Order(enum.StrEnum):
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
+    DRAIN = "drain"
+    RELEASE_BRAKE = "release brake"
+
+
+class OperatorOrdered(Happened, frozen=True):
+    order: Order
+    node: str = ""
+    deadline: Instant = 0
+    why: str = "by hand"
+
+
+Event = (
+    NodeJoined
+    | NodeSaidGoodbye
+    | SpotNoticed
+    | LinkClosed
+    | PeerAnswered
+    | ProviderAnswered
+    | NodeJudged
+    | NodeLaunched
+    | NodeTerminated
+    | NodeReset
+    | PoolListed
+    | ActionFailed
+    | ReplicaStarted
+    | ReplicaReady
+    | ReplicaEnded
+    | CheckpointSaved
+    | FindingRaised
+    | FindingCleared
+    | WorkloadApplied
+    | WorkloadDeleted
+    | PoolApplied
+    | PolicyApplied
+    | LeaderChanged
+    | OperatorOrdered
+)

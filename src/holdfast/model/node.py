@@ -1,0 +1,95 @@
+"""A machine (or a slice of one) that runs an agent: what it is, what it is doing, what we believe of it."""
+
+import enum
+
+import msgspec
+
+from holdfast.model.place import Place
+from holdfast.model.resources import Resources
+from holdfast.model.units import Instant, MicroUsd
+from holdfast.model.verdict import Link, Peers, Said, Verdict, Word
+
+
+class NodeState(enum.StrEnum):
+    LAUNCHING = "launching"  # asked for; the request may not even have left yet
+    BOOTING = "booting"  # the provider has it, the agent has not joined
+    READY = "ready"
+    CORDONED = "cordoned"  # nothing new goes there
+    DRAINING = "draining"  # and what is there leaves, by a deadline
+    RESETTING = "resetting"
+    QUARANTINED = "quarantined"  # kept off work until a person looks
+    TERMINATING = "terminating"
+
+
+JOINED = frozenset(
+    {NodeState.READY, NodeState.CORDONED, NodeState.DRAINING, NodeState.RESETTING, NodeState.QUARANTINED}
+)
+COMING = frozenset({NodeState.LAUNCHING, NodeState.BOOTING})
+
+
+class Answer(enum.StrEnum):
+    """What a peer's probe met."""
+
+    REACHED = "reached"
+    REFUSED = "refused"
+    TIMEOUT = "timeout"
+    FAILED = "failed"  # the peer could not try
+
+
+class Clues(msgspec.Struct, frozen=True):
+    """What others have told us of a node since we last heard it."""
+
+    link: Link = Link.OPEN
+    asked: tuple[str, ...] = ()  # peers asked to probe it
+    asked_at: Instant = 0
+    answers: dict[str, Answer] = {}
+    concluded: Peers = Peers.UNASKED  # what the round before this one came to
+    word: Word = Word.UNASKED
+    word_at: Instant = 0
+    said: Said = Said.NOTHING
+
+
+class Step(enum.IntEnum):
+    """The repair ladder."""
+
+    HEALTHY = 0
+    WATCHED = 1
+    CORDONED = 2
+    DRAINED = 3
+    RESET = 4
+    REPLACED = 5
+    QUARANTINED = 6
+
+
+class Repair(msgspec.Struct, frozen=True):
+    step: Step = Step.HEALTHY
+    why: str = ""
+    since: Instant = 0
+    repeats: int = 0  # times it was repaired before
+    flaps: tuple[Instant, ...] = ()  # when it came back from suspicion, recent ones
+    failures: tuple[tuple[Instant, str], ...] = ()  # (when, slot) of replicas that failed by themselves here
+
+
+class Node(msgspec.Struct, frozen=True):
+    id: str
+    pool: str
+    offer: str
+    place: Place
+    capacity: Resources
+    price_micro_usd: MicroUsd
+    spot: bool
+    state: NodeState
+    since: Instant
+    verdict: Verdict
+    labels: dict[str, str] = {}
+    taints: tuple[str, ...] = ()
+    clues: Clues = Clues()
+    repair: Repair = Repair()
+    deadline: Instant = 0  # of a drain or a spot notice; 0: none
+    heard_at: Instant = 0  # when it was last acknowledged, as of the last verdict: the lease counts from here
+    generation: int = 0  # of its desired set
+    joined_at: Instant = 0
+    idle_since: Instant = 0  # 0: it has work
+    retry_at: Instant = 0  # not before this is a failed request about it made again
+    standby: bool = False
+    by_hand: bool = False  # an operator put it into this state

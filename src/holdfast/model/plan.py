@@ -1,0 +1,30 @@
+"""A list of actions with their reasons, numbered so that carrying one out twice can be noticed."""
+
+import msgspec
+
+from holdfast.model.action import Action
+from holdfast.model.units import Instant
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An action the brake held back, and why."""
+
+    action: Action
+    why: str
+
+
+class Plan(msgspec.Struct, frozen=True, tag=True):
+    number: int
+    at: Instant
+    actions: tuple[Action, ...] = ()
+    held: tuple[Held, ...] = ()
+
+    def action_id(self, index: int) -> str:
+        return f"p{self.number}.{index}"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An action the checker refused: the invariant it would have broken."""
+
+    action: Action
+    invariant: str

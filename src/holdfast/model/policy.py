@@ -1,0 +1,94 @@
+"""Every number that a person may want to turn, with its default and its reason."""
+
+import msgspec
+
+from holdfast.model.place import Level
+from holdfast.model.units import HOUR, MINUTE, SECOND, Millis
+
+
+class Detection(msgspec.Struct, frozen=True):
+    beat_ms: Millis = 1 * SECOND
+    late_min_ms: Millis = 2_200  # never ask before this: one lost beat is nothing
+    late_max_ms: Millis = 10 * SECOND  # however restless its history, ask by now
+    deviations: float = 6.0  # of its own inter-arrival times
+    act_after_late_ms: Millis = 600  # from "late" to "silent": time for the peers to answer
+    alone_ms: Millis = 10 * SECOND  # silence that counts when there is nobody to ask
+    probe_timeout_ms: Millis = 800
+    peers_asked: int = 3
+    peers_quorum: int = 2  # answers that must agree before a silent node is called dead
+    ask_again_ms: Millis = 3 * SECOND
+    late_loop_ms: Millis = 500  # our own turn may be this late before we doubt ourselves
+    majority: float = (
+        0.5  # this share silent within `majority_window_ms` is our own fault until shown otherwise
+    )
+    majority_window_ms: Millis = 5 * SECOND
+    majority_nodes_min: int = 4
+    grace_ms: Millis = 10 * SECOND  # after a leader change nobody is dead until heard or this has passed
+    unreachable_patience_ms: Millis = 10 * MINUTE  # then a service gets an extra copy elsewhere
+
+
+class Leases(msgspec.Struct, frozen=True):
+    lease_ms: Millis = 30 * SECOND  # longer than a router's failover: a short cut must not kill a job
+    margin_ms: Millis = 1 * SECOND  # clocks that drift
+
+
+class BrakePolicy(msgspec.Struct, frozen=True):
+    fleet_share: float = 0.25
+    domain_share: float = 0.6
+    domain_level: Level = Level.ZONE
+    nodes_min: int = 3  # fewer lost at once is an ordinary day
+    window_ms: Millis = 5 * MINUTE
+    hold_ms: Millis = 1 * MINUTE  # it must be quiet this long before the brake lets go
+    disruptive_share: float = 0.1  # of the joined nodes may be in repair at once
+    disruptive_min: int = 1
+
+
+class RepairPolicy(msgspec.Struct, frozen=True):
+    flaps_max: int = 4  # returns from suspicion within `flap_window_ms`
+    flap_window_ms: Millis = 15 * MINUTE
+    gray_failures: int = 3  # replicas of different slots that failed here and run elsewhere
+    gray_window_ms: Millis = 15 * MINUTE
+    watch_ms: Millis = 30 * MINUTE  # a watched node without news is healthy again
+    drain_ms: Millis = 5 * MINUTE
+    reset_ms: Millis = 10 * MINUTE
+    repeats_max: int = 2  # repaired so often, it is replaced; cannot be replaced: quarantined
+    repeat_window_ms: Millis = 24 * HOUR
+
+
+class CapacityPolicy(msgspec.Struct, frozen=True):
+    launch_timeout_ms: Millis = 5 * MINUTE
+    boot_timeout_ms: Millis = 15 * MINUTE
+    terminate_retry_ms: Millis = 30 * SECOND
+    backoff_ms: Millis = 10 * SECOND
+    backoff_max_ms: Millis = 10 * MINUTE
+    list_every_ms: Millis = 2 * MINUTE
+    launches_at_once: int = 50
+    dead_node_ms: Millis = 2 * MINUTE  # a dead node is given this long to come back before it is terminated
+
+
+class ReplicaPolicy(msgspec.Struct, frozen=True):
+    place_timeout_ms: Millis = 1 * MINUTE  # from being placed to having been started by its agent
+    ready_timeout_ms: Millis = 20 * MINUTE  # from there to ready: images and models take their time
+    rolling_unavailable: int = 1
+    preempt: bool = True
+    drain_last_call_ms: Millis = (
+        30 * SECOND
+    )  # so long before a drain's deadline everything is stopped, room or not
+    gang_grow_ms: Millis = 10 * MINUTE  # a running gang is not enlarged (restarted) more often than this
+
+
+class BalancePolicy(msgspec.Struct, frozen=True):
+    every_ms: Millis = 5 * MINUTE
+    moves_max: int = 1  # in one round
+    gain_horizon_ms: Millis = 1 * HOUR  # a move must pay for itself within this
+    imbalance: float = 0.25  # busiest minus idlest, as a share of a node, before anything moves
+
+
+class Policy(msgspec.Struct, frozen=True):
+    detection: Detection = Detection()
+    leases: Leases = Leases()
+    brake: BrakePolicy = BrakePolicy()
+    repair: RepairPolicy = RepairPolicy()
+    capacity: CapacityPolicy = CapacityPolicy()
+    replicas: ReplicaPolicy = ReplicaPolicy()
+    balance: BalancePolicy = BalancePolicy()

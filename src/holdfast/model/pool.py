@@ -1,0 +1,48 @@
+"""Where nodes come from, and what can be had there."""
+
+import msgspec
+
+from holdfast.model.place import Place
+from holdfast.model.resources import Resources
+from holdfast.model.units import MicroUsd, Millis
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A kind of node for rent in one place at one price."""
+
+    name: str
+    place: Place
+    capacity: Resources
+    price_micro_usd: MicroUsd = 0  # per hour
+    spot: bool = False
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """One provider and one set of rules. Differences between providers are facts here, never names."""
+
+    name: str
+    provider: str
+    offers: tuple[Offer, ...]
+    min: int = 0
+    max: int = 1_000
+    standby: int = 0  # warm nodes kept empty and ready
+    labels: dict[str, str] = {}
+    taints: tuple[str, ...] = ()
+    can_launch: bool = True
+    can_terminate: bool = True
+    can_reset: bool = True
+    idle_ms: Millis = 600_000  # an empty node above min + standby is released after this long
+
+
+class PoolState(msgspec.Struct, frozen=True):
+    """What we remember of a pool: its back-off after failures, when it was last listed, and its failure
+    record."""
+
+    name: str
+    retry_at: int = 0
+    failures_in_a_row: int = 0
+    listed_at: int = 0
+    why: str = ""
+    deaths: int = 0
+    notices: int = 0
+    served_ms: int = 0  # node-time seen, of nodes that have left since

@@ -1,0 +1,185 @@
+"""How much room there is on every node, as columns.
+
+Placement asks one question of ten thousand nodes at a time ("which of you could take this?"), so what it asks
+about lies in numpy columns, one row a node. The columns are an index of the world: fold keeps them, a plan in
+the making works on a copy. What never changes while a node lives (place, price, kind) is shared between the
+copies.
+"""
+
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.model.node import Node
+from holdfast.model.place import LEVELS, Level
+from holdfast.model.resources import GPU, Resources
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+FIRST_ROWS = 64
+FILL_ORDER_BITS = 46
+
+
+class Interned:
+    """Small numbers for names: labels, taints and domains repeat over thousands of nodes."""
+
+    def __init__(self) -> None:
+        self.number: dict[str, int] = {}
+        self.value: list[tuple[str, ...]] = []
+
+    def of(self, key: str, value: tuple[str, ...] = ()) -> int:
+        if key not in self.number:
+            self.number[key] = len(self.value)
+            self.value.append(value or (key,))
+        return self.number[key]
+
+
+class Room:
+    def __init__(self, rows: int = FIRST_ROWS) -> None:
+        self.row: dict[str, int] = {}
+        self.ids: list[str] = [""] * rows
+        self.unused: list[int] = list(range(rows - 1, -1, -1))
+        self.kinds, self.label_sets, self.taint_sets = Interned(), Interned(), Interned()
+        self.domains: dict[Level, Interned] = {level: Interned() for level in LEVELS}
+        # what placing and stopping changes
+        self.cpu = np.zeros(rows, np.int64)
+        self.memory = np.zeros(rows, np.int64)
+        self.devices = np.zeros((rows, 8), np.int64)  # free thousandths of each GPU
+        self.gpu_whole = np.zeros(rows, np.int64)  # GPUs nobody uses
+        self.gpu_part = np.zeros(rows, np.int64)  # the largest free share of one GPU
+        self.gpu_broken = np.zeros(rows, np.int64)  # the same, of a GPU that somebody uses already
+        self.gpu_free = np.zeros(rows, np.int64)  # the sum over its GPUs
+        self.fill_order = np.zeros(
+            rows, np.int64
+        )  # placement fills the smallest first, other things being equal
+        self.open = np.zeros(rows, np.bool_)  # takes new replicas
+        self.replicas = np.zeros(rows, np.int64)
+        # what a node is born with
+        self.cpu_all = np.zeros(rows, np.int64)
+        self.memory_all = np.zeros(rows, np.int64)
+        self.gpu_all = np.zeros(rows, np.int64)
+        self.kind = np.zeros(rows, np.int64)
+        self.labels = np.zeros(rows, np.int64)
+        self.taints = np.zeros(rows, np.int64)
+        self.price = np.zeros(rows, np.int64)
+        self.spot = np.zeros(rows, np.bool_)
+        self.standby = np.zeros(rows, np.bool_)
+        self.domain: dict[Level, Ints] = {level: np.zeros(rows, np.int64) for level in LEVELS}
+        # what others worked out from the fixed columns; forgotten when a node comes or goes
+        self.memo: dict[tuple[object, ...], object] = {}
+
+    CHANGING = (
+        "cpu",
+        "memory",
+        "devices",
+        "gpu_whole",
+        "gpu_part",
+        "gpu_broken",
+        "gpu_free",
+        "fill_order",
+        "open",
+        "replicas",
+    )
+    FIXED = ("cpu_all", "memory_all", "gpu_all", "kind", "labels", "taints", "price", "spot", "standby")
+
+    def copy(self) -> Self:
+        """To plan on: the changing columns are its own, the rest is shared. No rows are added to a copy."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        for name in self.CHANGING:
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    def add(self, node: Node, *, open_: bool) -> int:
+        if not self.unused:
+            self._grow()
+        self.memo = {}
+        row = self.unused.pop()
+        self.row[node.id], self.ids[row] = row, node.id
+        gpus = node.capacity.gpu_milli // GPU
+        if gpus > self.devices.shape[1]:
+            self.devices = np.pad(self.devices, ((0, 0), (0, gpus - self.devices.shape[1])))
+        self.cpu[row] = self.cpu_all[row] = node.capacity.cpu_milli
+        self.memory[row] = self.memory_all[row] = node.capacity.memory_mib
+        self.devices[row] = 0
+        self.devices[row, :gpus] = GPU
+        self.gpu_whole[row] = self.gpu_all[row] = gpus
+        self.gpu_part[row] = GPU if gpus else 0
+        self.gpu_broken[row] = 0
+        self.gpu_free[row] = gpus * GPU
+        self.kind[row] = self.kinds.of(node.capacity.gpu_kind)
+        pairs = tuple(f"{key}={value}" for key, value in sorted(node.labels.items()))
+        self.labels[row] = self.label_sets.of(",".join(pairs), pairs)
+        self.taints[row] = self.taint_sets.of(",".join(sorted(node.taints)), tuple(sorted(node.taints)))
+        self.price[row], self.spot[row], self.standby[row] = node.price_micro_usd, node.spot, node.standby
+        for level in LEVELS:
+            self.domain[level][row] = self.domains[level].of(node.place.domain(level))
+        self.replicas[row] = 0
+        self.open[row] = open_
+        self._rank(row)
+        return row
+
+    def remove(self, node_id: str) -> None:
+        self.memo = {}
+        row = self.row.pop(node_id)
+        self.ids[row] = ""
+        self.open[row] = False
+        self.cpu[row] = self.memory[row] = self.replicas[row] = 0
+        self.devices[row] = self.gpu_whole[row] = self.gpu_part[row] = 0
+        self.gpu_broken[row] = self.gpu_free[row] = 0
+        self.cpu_all[row] = self.memory_all[row] = self.gpu_all[row] = 0
+        self.unused.append(row)
+
+    def pick_devices(self, row: int, gpu_milli: int) -> tuple[int, ...]:
+        """Which GPUs to use: whole ones in order; for a share, the fullest one that still has room."""
+        if not gpu_milli:
+            return ()
+        free: list[int] = self.devices[row].tolist()  # eight numbers: a list is quicker than numpy
+        if gpu_milli >= GPU:
+            return tuple([device for device, share in enumerate(free) if share == GPU][: gpu_milli // GPU])
+        fits = [(share, device) for device, share in enumerate(free) if share >= gpu_milli]
+        return (min(fits)[1],) if fits else ()
+
+    def take(self, row: int, needs: Resources, devices: tuple[int, ...]) -> None:
+        self._move(row, needs, devices, -1)
+
+    def give(self, row: int, needs: Resources, devices: tuple[int, ...]) -> None:
+        self._move(row, needs, devices, +1)
+
+    def _move(self, row: int, needs: Resources, devices: tuple[int, ...], sign: int) -> None:
+        self.cpu[row] += sign * needs.cpu_milli
+        self.memory[row] += sign * needs.memory_mib
+        self.replicas[row] -= sign
+        if devices:
+            share = sign * (needs.gpu_milli // len(devices))
+            for device in devices:
+                self.devices[row, device] += share
+            free: list[int] = self.devices[row].tolist()
+            self.gpu_whole[row] = free.count(GPU)
+            self.gpu_part[row] = max(free)
+            self.gpu_broken[row] = max([left for left in free if left < GPU], default=0)
+            self.gpu_free[row] = sum(free)
+        self._rank(row)
+
+    def _rank(self, row: int) -> None:
+        """Has it GPUs, how much GPU is free, how much CPU and memory, what does it cost: as one number. Kept,
+        because every ask sorts by it."""
+        slack = (int(self.cpu[row]) >> 10) + (
+            int(self.memory[row]) >> 12
+        )  # a CPU or its 4 GiB: finer is noise
+        key = int(self.gpu_all[row] > 0)
+        key = key << 15 | min(int(self.gpu_free[row]), 0x7FFF)
+        key = key << 10 | min(slack, 0x3FF)
+        self.fill_order[row] = key << 20 | min(int(self.price[row]) >> 10, 0xFFFFF)
+
+    def _grow(self) -> None:
+        rows = len(self.ids)
+        for name in (*self.CHANGING, *self.FIXED):
+            column = getattr(self, name)
+            setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
+        for level in LEVELS:
+            self.domain[level] = np.concatenate([self.domain[level], np.zeros(rows, np.int64)])
+        self.ids.extend([""] * rows)
+        self.unused = list(range(2 * rows - 1, rows - 1, -1))

@@ -1,0 +1,23 @@
+"""Time for a control plane: never backwards, whatever the wall clock does."""
+
+from typing import Protocol
+
+from holdfast.model.units import Instant
+
+
+class Clock(Protocol):
+    def wall(self) -> Instant: ...
+
+    def monotonic(self) -> Instant: ...
+
+
+class SteadyClock:
+    """Starts from the wall clock (or the last instant in the journal, if that is later) and goes on by the
+    monotonic one, so that setting the wall clock back or forward changes nothing while we lead."""
+
+    def __init__(self, clock: Clock, not_before: Instant = 0) -> None:
+        self._clock = clock
+        self._offset = max(clock.wall(), not_before) - clock.monotonic()
+
+    def now(self) -> Instant:
+        return self._clock.monotonic() + self._offset

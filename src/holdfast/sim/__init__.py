@@ -1,0 +1,1 @@
+"""The deterministic simulator: twins of every port, faults as data, checkers, transcripts."""

@@ -1,0 +1,239 @@
+"""Random fleets, workloads and faults, from a seed: what a sweep runs.
+
+The faults stop early enough that everything can be well again by the end; the last part of the run is for that. Nothing here looks
+at what the core does: the same seed is the same story for every version of it.
+"""
+
+import random
+
+from holdfast.model.place import Place
+from holdfast.model.policy import Policy
+from holdfast.model.pool import Offer, Pool
+from holdfast.model.resources import Resources
+from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
+from holdfast.model.workload import Job, Needs, Restart, Service, Shape, Spread, Sweep, Training, Workload
+from holdfast.sim.provider import ProviderTraits
+from holdfast.sim.scenario import (
+    Between,
+    Change,
+    Direction,
+    Fault,
+    NetworkTraits,
+    PoolSetup,
+    Program,
+    Scenario,
+    Trouble,
+    WorkloadSetup,
+)
+
+SETTLE_MS = 35 * MINUTE
+ON_NODES = (
+    Fault.CRASH,
+    Fault.CRASH,
+    Fault.KILL,
+    Fault.HANG,
+    Fault.HANG,
+    Fault.SLOW,
+    Fault.GRAY,
+    Fault.AGENT_RESTART,
+    Fault.SPOT_NOTICE,
+    Fault.SPOT_TAKEN,
+)
+ON_PROVIDERS = (
+    Fault.PROVIDER_OUTAGE,
+    Fault.PROVIDER_SLOW,
+    Fault.PROVIDER_LIES,
+    Fault.PROVIDER_ERRORS,
+    Fault.STOCK_OUT,
+)
+ON_CONTROL = (
+    Fault.CONTROL_CRASH,
+    Fault.CONTROL_CRASH,
+    Fault.CONTROL_PAUSE,
+    Fault.CLOCK_JUMP,
+    Fault.STORE_OUTAGE,
+    Fault.STORE_CRASH,
+)
+MINOR = (Fault.SLOW, Fault.AGENT_RESTART, Fault.CLOCK_JUMP, Fault.PROVIDER_SLOW)
+
+
+def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None = None) -> Scenario:
+    dice = random.Random(f"scenario/{seed}")
+    lasts = int(hours * HOUR)
+    settle = min(SETTLE_MS, lasts // 2)
+    pools = _pools(dice, nodes)
+    controls = dice.choice((1, 2, 3))
+    quiet_from = max(lasts - settle - MINUTE, MINUTE)
+    return Scenario(
+        name=f"seed-{seed}",
+        title=f"drawn from seed {seed}",
+        seed=seed,
+        lasts_ms=lasts,
+        settle_ms=settle,
+        pools=pools,
+        workloads=_workloads(dice, nodes, quiet_from),
+        providers={name: _provider(dice) for name in sorted({setup.pool.provider for setup in pools})},
+        network=NetworkTraits(
+            delay_ms=dice.choice((1, 5, 30)),
+            jitter_ms=dice.choice((5, 20, 60)),
+            loss=dice.choice((0.0, 0.0005, 0.005, 0.02)),
+        ),
+        troubles=tuple(
+            sorted(
+                (_trouble(dice, pools, controls, quiet_from) for _ in range(dice.randint(1, 12))),
+                key=lambda trouble: trouble.at,
+            )
+        ),
+        changes=_changes(dice, quiet_from),
+        control_planes=controls,
+        policy=policy or Policy(),
+    )
+
+
+def _pools(dice: random.Random, nodes: int) -> tuple[PoolSetup, ...]:
+    count = dice.choice((1, 2, 3))
+    share = max(3, nodes // count)
+    return tuple(_pool(dice, number, share) for number in range(count))
+
+
+def _pool(dice: random.Random, number: int, nodes: int) -> PoolSetup:
+    provider = dice.choice(("east", "west"))
+    gpus = dice.choice((0, 0, 4, 8))
+    spot = dice.random() < 0.3
+    capacity = Resources(16_000, 65_536, gpus * 1000, dice.choice(("a100", "h100")) if gpus else "")
+    offers = tuple(
+        Offer(
+            f"p{number}-{zone}{rack}", Place(provider, "r1", zone, f"{zone}{rack}"), capacity, 500_000, spot
+        )
+        for zone in ("a", "b", "c")[: dice.choice((2, 3))]
+        for rack in range(dice.choice((1, 2)))
+    )
+    fixed = dice.random() < 0.2  # somebody's own machines: they cannot be launched or terminated
+    pool = Pool(
+        name=f"pool{number}",
+        provider=provider,
+        offers=offers,
+        min=0 if fixed else dice.randint(nodes // 2, nodes),
+        max=nodes if fixed else nodes + dice.randint(0, nodes),
+        standby=0 if fixed else dice.choice((0, 0, 1, 2)),
+        can_launch=not fixed,
+        can_terminate=not fixed,
+        can_reset=not fixed or dice.random() < 0.5,
+    )
+    return PoolSetup(pool, nodes)
+
+
+def _provider(dice: random.Random) -> ProviderTraits:
+    return ProviderTraits(
+        boot_ms=dice.choice((20, 60, 180)) * SECOND,
+        launch_fails=dice.choice((0.0, 0.0, 0.1)),
+        never_boots=dice.choice((0.0, 0.0, 0.05)),
+    )
+
+
+def _workloads(dice: random.Random, nodes: int, quiet_from: Instant) -> tuple[WorkloadSetup, ...]:
+    return tuple(_workload(dice, number, nodes, quiet_from) for number in range(dice.randint(3, 8)))
+
+
+def _workload(dice: random.Random, number: int, nodes: int, quiet_from: Instant) -> WorkloadSetup:
+    shape = _shape(dice, nodes)
+    service = isinstance(shape, Service)
+    gpu = dice.choice((0, 0, 500, 1000, 2000))
+    needs = Needs(
+        resources=Resources(dice.choice((500, 2000, 4000)), dice.choice((512, 4096, 8192)), gpu),
+        spread=dice.choice((Spread.PREFER, Spread.PREFER, Spread.NONE)),
+        spot=dice.random() < 0.8,
+    )
+    workload = Workload(
+        name=f"w{number}",
+        shape=shape,
+        needs=needs,
+        priority=dice.choice((0, 0, 5, 10)),
+        restart=Restart(limit=1_000),
+        checkpoint_ms=0 if service else dice.choice((0, 30 * SECOND, 5 * MINUTE)),
+        after=(f"w{number - 1}",) if number and dice.random() < 0.1 else (),
+    )
+    program = Program(
+        start_ms=dice.choice((500, 2_000, 20_000)),
+        run_ms=0 if service else dice.choice((1, 10, 40)) * MINUTE,
+        crash_every_ms=dice.choice((0, 0, 0, 30 * MINUTE)),
+    )
+    late = dice.random() < 0.3
+    return WorkloadSetup(workload, program, dice.randint(1, quiet_from) if late else 0)
+
+
+def _shape(dice: random.Random, nodes: int) -> Shape:
+    kind = dice.choice(("service", "service", "job", "training", "sweep"))
+    if kind == "service":
+        return Service(dice.randint(1, max(1, nodes // 4)), standby=dice.choice((0, 0, 1)))
+    if kind == "job":
+        return Job(standby=dice.choice((0, 0, 1)))
+    if kind == "training":
+        most = dice.randint(2, max(2, nodes // 6))
+        return Training(dice.randint(1, most), most, standby=dice.choice((0, 1)))
+    return Sweep(dice.randint(2, nodes), parallel=dice.choice((0, 4, 10)))
+
+
+def _trouble(
+    dice: random.Random, pools: tuple[PoolSetup, ...], controls: int, quiet_from: Instant
+) -> Trouble:
+    at = dice.randint(10 * SECOND, quiet_from)
+    lasts = min(dice.choice((2, 8, 25, 60, 400, 1200)) * SECOND, max(quiet_from - at, SECOND))
+    kind = dice.random()
+    if kind < 0.55:
+        return Trouble(
+            at=at,
+            fault=dice.choice(ON_NODES),
+            nodes=_victims(dice, pools),
+            lasts_ms=lasts,
+            provider_knows=dice.random() < 0.5,
+            times=dice.choice((1, 1, 1, 3)),
+            every_ms=min(90 * SECOND, max(1, (quiet_from - at) // 3)),
+        )
+    if kind < 0.75:
+        return Trouble(
+            at=at,
+            fault=Fault.PARTITION,
+            nodes=_victims(dice, pools),
+            lasts_ms=lasts,
+            between=dice.choice((Between.ALL, Between.CONTROL)),
+            direction=dice.choice((Direction.BOTH, Direction.BOTH, Direction.TO, Direction.FROM)),
+        )
+    if kind < 0.85:
+        provider = dice.choice([setup.pool.provider for setup in pools])
+        return Trouble(at=at, fault=dice.choice(ON_PROVIDERS), provider=provider, lasts_ms=lasts)
+    return Trouble(
+        at=at,
+        fault=dice.choice(ON_CONTROL),
+        control=dice.choice(("", f"cp-{dice.randint(1, controls)}")),
+        lasts_ms=min(lasts, 2 * MINUTE),
+        step=dice.choice((0, 1, 2, 3)),
+        jump_ms=dice.choice((-HOUR, -5 * SECOND, 5 * SECOND, HOUR)),
+    )
+
+
+def _victims(dice: random.Random, pools: tuple[PoolSetup, ...]) -> tuple[str, ...]:
+    """Some nodes, a rack, a zone, or a share of the fleet."""
+    setup = dice.choice(pools)
+    names = [f"{setup.pool.name}-{chr(97 + n % 26)}{n // 26 or ''}" for n in range(setup.nodes)]
+    kind = dice.random()
+    if kind < 0.6:
+        return tuple(dice.sample(names, min(len(names), dice.choice((1, 1, 2, 3)))))
+    if kind < 0.75:
+        return (f"rack:{dice.choice(setup.pool.offers).place.rack}",)
+    if kind < 0.85:
+        return (f"zone:{dice.choice(setup.pool.offers).place.zone}",)
+    return tuple(dice.sample(names, max(1, len(names) * dice.choice((2, 4, 6)) // 10)))
+
+
+def _changes(dice: random.Random, quiet_from: Instant) -> tuple[Change, ...]:
+    changes = []
+    for _ in range(dice.choice((0, 0, 1, 2))):
+        at = dice.randint(MINUTE, quiet_from)
+        kind = dice.choice(("delete", "update", "drain"))
+        if kind == "drain":
+            changes.append(Change(at, "drain", node="pool0-b"))
+            changes.append(Change(min(at + 10 * MINUTE, quiet_from), "uncordon", node="pool0-b"))
+        else:
+            changes.append(Change(at, kind, workload="w1"))
+    return tuple(changes)

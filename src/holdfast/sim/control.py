@@ -1,0 +1,346 @@
+"""A simulated control plane: it leads or waits, turns the real loop, and carries out what the plan says.
+
+Everything it decides comes from `core.turn`; here are its hands (messages, provider calls) and its ways to
+fail: crash between any two steps of a turn, pause, lose its store, have its clock set.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.core.desired import desired_set, event_of
+from holdfast.core.node import Report
+from holdfast.core.turn import Append, Entry, Mind, Perform, Send, resume, turn
+from holdfast.model import action as do
+from holdfast.model import event as ev
+from holdfast.model.node import JOINED, Answer
+from holdfast.model.units import NEVER, SECOND, Instant
+from holdfast.model.verdict import Level, Word
+from holdfast.ports.clock import SteadyClock
+from holdfast.ports.errors import NotFound, PortError
+from holdfast.ports.provider import Provider
+from holdfast.sim.host import Host
+from holdfast.sim.kernel import immediately
+
+if TYPE_CHECKING:
+    from holdfast.sim.run import Simulation
+
+LEADER_TTL_MS = 3 * SECOND
+TICK_MS = 1 * SECOND
+TURN_DELAY_MS = 2  # what comes in together is handled together
+NO_CRASH = -1
+
+
+class Crashed(Exception):
+    """This control plane just died, in the middle of something."""
+
+
+class SimClock:
+    def __init__(self, sim: "Simulation") -> None:
+        self.sim = sim
+        self.jump = 0
+
+    def wall(self) -> Instant:
+        return self.sim.kernel.now + self.jump
+
+    def monotonic(self) -> Instant:
+        return self.sim.kernel.now
+
+
+class SimControl:
+    def __init__(self, name: str, sim: "Simulation") -> None:
+        self.name, self.sim, self.kernel = name, sim, sim.kernel
+        self.clock = SimClock(sim)
+        self.steady = SteadyClock(self.clock)
+        self.alive = True
+        self.paused_until: Instant = 0
+        self.mind: Mind | None = None
+        self.generation = 0
+        self.leads_until: Instant = 0
+        self.written = 0  # journal length as we know it
+        self.inbox: list[ev.Event] = []
+        self.after_append: list[Callable[[], None]] = []  # acknowledgements that wait for the journal
+        self.turn_at: Instant = NEVER
+        self.crash_at_step = NO_CRASH
+        self.unconfirmed: dict[str, int] = {}  # node -> generation of the set it has not confirmed
+        self.kernel.after(int(name[3:]) * 10, self.tick)
+
+    # leadership
+
+    @property
+    def running(self) -> bool:
+        return self.alive and self.kernel.now >= self.paused_until
+
+    @property
+    def leads(self) -> bool:
+        return self.mind is not None and self.running
+
+    def now(self) -> Instant:
+        return self.steady.now()
+
+    def tick(self) -> None:
+        self.kernel.after(TICK_MS, self.tick)
+        if not self.running:
+            return
+        try:
+            held = immediately(self.sim.store.lead(self.name, LEADER_TTL_MS, self.kernel.now))
+        except PortError:
+            if self.mind is not None and self.kernel.now >= self.leads_until:
+                self.step_down()
+            return
+        if held.leader == self.name:
+            self.leads_until = held.until
+            if self.mind is None or self.generation != held.generation:
+                self._take_over(held.generation)
+        elif self.mind is not None:
+            self.step_down()
+
+    def step_down(self) -> None:
+        self.mind = None
+        self.inbox.clear()
+        self.after_append.clear()
+        self.unconfirmed.clear()
+        self.turn_at = NEVER
+
+    def _take_over(self, generation: int) -> None:
+        entries = immediately(self.sim.store.read())
+        self.mind = Mind.from_journal(entries)
+        self.written, self.generation = len(entries), generation
+        self.steady = SteadyClock(self.clock, max((entry.at for entry in entries[-1:]), default=0))
+        now = self.now()
+        self.mind.take_over(now)
+        self.inbox = [
+            ev.LeaderChanged(at=now, leader=self.name, generation=generation),
+            *self.sim.first_words(now),
+        ]
+        self.after_append.clear()
+        self.unconfirmed.clear()
+        self.sim.leader_changed(self)
+        self._turn_now()
+        if self.mind is not None:
+            for step in list(resume(self.mind.world)):
+                self._perform(step)
+
+    # turns
+
+    def post(self, *events: ev.Event) -> None:
+        """Something happened; a turn follows soon."""
+        if self.mind is not None:
+            self.inbox.extend(events)
+            self.want_turn(self.kernel.now + TURN_DELAY_MS)
+
+    def want_turn(self, when: Instant) -> None:
+        if when < self.turn_at:
+            self.turn_at = max(when, self.kernel.now)
+            self.kernel.at(self.turn_at, self._turn_due, self.turn_at)
+
+    def _turn_due(self, planned: Instant) -> None:
+        if planned == self.turn_at and self.mind is not None:
+            self.turn_at = NEVER
+            if self.running:
+                self._turn_now()
+            elif self.alive:
+                self.want_turn(self.paused_until)
+
+    def resume_after_pause(self, paused_at: Instant) -> None:
+        if self.mind is not None and self.running:
+            skew = self.now() - self.kernel.now
+            self.mind.senses.last_turn = paused_at + skew
+            self.mind.senses.listened(self.now(), paused_at + skew)
+            self._turn_now()
+
+    def _turn_now(self) -> None:
+        assert self.mind is not None
+        self.sim.deliver_beats()
+        inbox, self.inbox = self.inbox, []
+        waiting, self.after_append = self.after_append, []
+        try:
+            self._steps(inbox, waiting)
+        except Crashed:
+            self.die()
+            return
+        except PortError:
+            self.step_down()
+            return
+        if self.mind is not None:
+            self.sim.after_turn(self)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        assert self.mind is not None
+        agenda = self.mind.world.agenda
+        skew = self.now() - self.kernel.now
+        if any(agenda.changed.values()) or agenda.room_freed or self.inbox:
+            self.want_turn(self.kernel.now + TURN_DELAY_MS)
+        elif agenda.next_due() < NEVER:
+            self.want_turn(agenda.next_due() - skew)
+
+    def _steps(self, inbox: list[ev.Event], waiting: list[Callable[[], None]]) -> None:
+        assert self.mind is not None
+        appended = False
+        for number, step in enumerate(turn(self.mind, inbox, self.now())):
+            if self.crash_at_step == number:
+                raise Crashed
+            match step:
+                case Append(entries=entries):
+                    self._append(entries)
+                    appended = True
+                    for acknowledge in waiting:
+                        acknowledge()
+                case Perform():
+                    self._perform(step)
+                case Send(node=node):
+                    self.send_set(node)
+        if not appended:
+            for acknowledge in waiting:
+                acknowledge()
+
+    def _append(self, entries: tuple[Entry, ...]) -> None:
+        self.written = immediately(self.sim.store.append(self.generation, self.written, entries))
+        self.sim.journalled(entries, self)
+
+    def die(self) -> None:
+        self.alive = False
+        self.crash_at_step = NO_CRASH
+        self.step_down()
+
+    def revive(self) -> None:
+        self.alive = True
+
+    # nodes
+
+    def hear_hello(self, host: Host, sent_at: Instant, generation: int, running: tuple[str, ...]) -> None:
+        if self.mind is None:
+            return
+        joined = ev.NodeJoined(at=self.now(), node=host.id, running=running, generation=generation)
+        self.after_append.append(lambda: self._welcome(host, sent_at))
+        self.post(joined)
+
+    def _welcome(self, host: Host, sent_at: Instant) -> None:
+        """The hello is journalled: answer it, with a lease and the whole desired set."""
+        assert self.mind is not None
+        node = self.mind.world.nodes.get(host.id)
+        row = self.mind.senses.beats.row.get(host.id)
+        delay = self.sim.network.arrives(self.name, host.id)
+        if node is None or row is None or node.state not in JOINED or delay is None:
+            return
+        self.kernel.after(delay, self.sim.welcomed, self, host, row, sent_at)
+        self.kernel.after(delay + 1, self.send_set, host.id)
+
+    def send_set(self, node: str) -> None:
+        """Pushes the whole set, and again until it is confirmed."""
+        if self.mind is None or node not in self.mind.world.nodes:
+            return
+        self.unconfirmed[node] = self.mind.world.nodes[node].generation
+        self._send_set(node)
+
+    def _send_set(self, node: str) -> None:
+        if self.mind is None or node not in self.unconfirmed or not self.alive:
+            return
+        known = self.mind.world.nodes.get(node)
+        if known is None or known.state not in JOINED or known.verdict.level is Level.DEAD:
+            self.unconfirmed.pop(node, None)
+            return
+        desired = desired_set(self.mind.world, node, self.now())
+        delay = self.sim.network.arrives(self.name, node)
+        if delay is not None and self.running:
+            self.kernel.after(delay, self.sim.set_arrived, self, node, desired)
+        self.kernel.after(TICK_MS, self._send_again, node, self.unconfirmed[node])
+
+    def _send_again(self, node: str, generation: int) -> None:
+        if self.unconfirmed.get(node) == generation:
+            self._send_set(node)
+
+    def set_confirmed(self, node: str, generation: int) -> None:
+        if self.unconfirmed.get(node, NEVER) <= generation:
+            self.unconfirmed.pop(node, None)
+
+    def hear_reports(self, host: Host, first: int, reports: tuple[Report, ...]) -> None:
+        if self.mind is None:
+            return
+        now = self.now()
+        before = first + len(reports)
+        self.after_append.append(lambda: self._acknowledge(host, before))
+        self.post(*(event_of(report, host.id, now) for report in reports))
+
+    def _acknowledge(self, host: Host, before: int) -> None:
+        delay = self.sim.network.arrives(self.name, host.id)
+        if delay is not None:
+            self.kernel.after(delay, self.sim.fleet.reports_arrived, host, before)
+
+    def hear_answer(self, node: str, peer: str, answer: Answer) -> None:
+        self.post(ev.PeerAnswered(at=self.now(), node=node, peer=peer, answer=answer))
+
+    # hands
+
+    def _perform(self, step: Perform) -> None:
+        match step.action:
+            case do.AskPeers(node=node, peers=peers):
+                for peer in peers:
+                    self.sim.ask_peer(self, peer, node)
+            case do.AskProvider(node=node):
+                self._ask_provider(node)
+            case do.ListPool(pool=pool):
+                self._list(pool)
+            case do.LaunchNode(node=node, pool=pool) as launch:
+                self._call(pool, node, lambda p: p.launch(launch), ev.NodeLaunched, step.id)
+            case do.TerminateNode(node=node):
+                self._call(self._pool_of(node), node, lambda p: p.terminate(node), ev.NodeTerminated, step.id)
+            case do.ResetNode(node=node):
+                self._call(self._pool_of(node), node, lambda p: p.reset(node), ev.NodeReset, step.id)
+            case _:
+                raise AssertionError(f"nobody carries out {step.action}")
+
+    def _pool_of(self, node: str) -> str:
+        assert self.mind is not None
+        known = self.mind.world.nodes.get(node)
+        return known.pool if known else node.rsplit("-", 1)[0]
+
+    def _call(
+        self, pool: str, node: str, call: Callable[[Provider], object], done: type, action_id: str
+    ) -> None:
+        provider = self.sim.provider_of(pool)
+        outcome: Callable[[Instant], ev.Event]
+        try:
+            immediately(call(provider))  # type: ignore[arg-type]
+        except NotFound as error:
+            missing = done is ev.NodeTerminated
+            why = str(error)
+            outcome = (
+                (lambda at: ev.NodeTerminated(at=at, node=node))
+                if missing
+                else (
+                    lambda at: ev.ActionFailed(at=at, action=action_id, node=node, error="NotFound", why=why)
+                )
+            )
+        except PortError as error:
+            kind, why, wait = type(error).__name__, str(error), error.retry_after_ms
+            outcome = lambda at: ev.ActionFailed(  # noqa: E731
+                at=at, action=action_id, node=node, error=kind, why=why, retry_after_ms=wait
+            )
+        else:
+            outcome = lambda at: done(at=at, node=node)  # noqa: E731
+        self.kernel.after(provider.answer_ms(), self._outcome, outcome, self.generation)
+
+    def _outcome(self, outcome: Callable[[Instant], ev.Event], generation: int) -> None:
+        """An answer reaches the one who asked, if it still leads."""
+        if self.mind is not None and self.generation == generation and self.alive:
+            self.post(outcome(self.now()))
+
+    def _ask_provider(self, node: str) -> None:
+        provider = self.sim.provider_of(self._pool_of(node))
+        try:
+            word = immediately(provider.state(node))
+        except PortError:
+            word = Word.UNKNOWN
+        answer = lambda at: ev.ProviderAnswered(at=at, node=node, word=word)  # noqa: E731
+        self.kernel.after(provider.answer_ms(), self._outcome, answer, self.generation)
+
+    def _list(self, pool: str) -> None:
+        provider = self.sim.provider_of(pool)
+        asked = self.now()
+        try:
+            nodes = immediately(provider.list(pool))
+        except PortError:
+            return
+        answer = lambda at: ev.PoolListed(at=at, pool=pool, nodes=nodes, asked_at=asked)  # noqa: E731
+        self.kernel.after(provider.answer_ms(), self._outcome, answer, self.generation)

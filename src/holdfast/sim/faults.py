@@ -1,0 +1,311 @@
+"""Faults as data, made to happen.
+
+Each trouble of the scenario is applied at its instant and, if it lasts, taken back. What-if scenarios have
+failure rates instead: then every node (and zone) gets its own seeded sequence of failures.
+"""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, assert_never
+
+from msgspec.structs import replace
+
+from holdfast.model import event as ev
+from holdfast.model.units import Instant, Millis
+from holdfast.model.workload import Service
+from holdfast.sim.host import Host
+from holdfast.sim.network import Cut
+from holdfast.sim.scenario import Change, Fault, PoolSetup, Trouble
+from holdfast.sim.store import CrashPoint
+
+if TYPE_CHECKING:
+    from holdfast.sim.run import Simulation
+
+
+class Faults:
+    def __init__(self, sim: "Simulation", seed: str) -> None:
+        self.sim, self.kernel, self.fleet = sim, sim.kernel, sim.fleet
+        self.random = random.Random(f"faults/{seed}")
+        self.last_end: Instant = 0
+        self.failures = 0
+
+    def schedule(self) -> None:
+        for trouble in self.sim.scenario.troubles:
+            for number in range(trouble.times):
+                at = trouble.at + number * trouble.every_ms
+                self.kernel.at(at, self.apply, trouble)
+                self.last_end = max(self.last_end, at + trouble.lasts_ms)
+        for change in self.sim.scenario.changes:
+            self.kernel.at(change.at, self.change, change)
+        for setup in self.sim.scenario.pools:
+            if setup.mtbf_ms or setup.preempt_every_ms:
+                self.kernel.after(0, self._wear, setup)
+        if self.sim.scenario.domain_mtbf_ms:
+            self._next_zone_failure()
+
+    def tell(self, subject: str, text: str) -> None:
+        if self.sim.story is not None:
+            self.sim.story.add(self.kernel.now, "fault", subject, text)
+
+    # the troubles of the scenario
+
+    def apply(self, trouble: Trouble) -> None:
+        match trouble.fault:
+            case Fault.PARTITION:
+                self._partition(trouble)
+            case (
+                Fault.PROVIDER_OUTAGE
+                | Fault.PROVIDER_SLOW
+                | Fault.PROVIDER_LIES
+                | Fault.PROVIDER_ERRORS
+                | Fault.STOCK_OUT
+            ):
+                self._provider(trouble)
+            case (
+                Fault.CONTROL_CRASH
+                | Fault.CONTROL_PAUSE
+                | Fault.CLOCK_JUMP
+                | Fault.STORE_OUTAGE
+                | Fault.STORE_CRASH
+            ):
+                self._control(trouble)
+            case _:
+                for host in self.fleet.named(trouble.nodes):
+                    self._host(trouble, host)
+
+    def _host(self, trouble: Trouble, host: Host) -> None:
+        lasts = trouble.lasts_ms
+        if not host.powered or (host.frozen and trouble.fault is not Fault.CRASH):
+            return
+        match trouble.fault:
+            case Fault.CRASH:
+                self.crash(host, lasts, provider_knows=trouble.provider_knows)
+            case Fault.KILL:
+                self.tell(host.id, "every process of the node is killed")
+                self.fleet.kill(host)
+                self._later(lasts, self._reboot, host)
+            case Fault.HANG:
+                self.tell(host.id, "hangs silently")
+                self.fleet.freeze(host)
+                self._later(lasts, self._thaw, host)
+            case Fault.SLOW:
+                self.tell(host.id, "becomes slow")
+                self.fleet.slow_down(host, True)
+                self._later(lasts, self.fleet.slow_down, host, False)
+            case Fault.GRAY:
+                self.tell(host.id, "turns gray: heartbeats, but fails every replica")
+                self._turn_gray(host)
+                self._later(lasts, self._heal, host)
+            case Fault.AGENT_RESTART:
+                self.tell(host.id, "its agent stops")
+                self.fleet.stop_agent(host)
+                self._later(max(lasts, 1), self._agent_back, host)
+            case Fault.SPOT_NOTICE:
+                self.notice(host)
+            case Fault.SPOT_TAKEN:
+                self.tell(host.id, "is taken away without notice")
+                self.sim.provider_of(host.request.pool).end(host.id)
+            case _:
+                raise AssertionError(f"{trouble.fault} is not about a node")
+
+    def _later(self, lasts: Millis, what: Callable[..., None], *args: object) -> None:
+        if lasts:
+            self.kernel.after(lasts, what, *args)
+
+    def crash(self, host: Host, returns_ms: Millis, *, provider_knows: bool) -> None:
+        self.failures += 1
+        self.tell(host.id, "loses power")
+        machine = self.sim.provider_of(host.request.pool).machines.get(host.id)
+        if machine is not None and provider_knows:
+            machine.running = False
+        self.fleet.power_off(host)
+        self._later(returns_ms, self._reboot, host)
+
+    def _reboot(self, host: Host) -> None:
+        machine = self.sim.provider_of(host.request.pool).machines.get(host.id)
+        if machine is not None and self.fleet.hosts.get(host.id) is host and not host.agent_up:
+            machine.running = True
+            self.tell(host.id, "is back")
+            self.fleet.boot(host.request)
+
+    def _thaw(self, host: Host) -> None:
+        if host.frozen and host.powered:
+            self.tell(host.id, "thaws")
+            self.fleet.thaw(host)
+
+    def _turn_gray(self, host: Host) -> None:
+        host.gray = True
+        for process in list(host.processes.values()):
+            wanted = process.wanted
+            self.kernel.after(
+                1, self.fleet.fail, host, wanted.replica, process.number, "exit code 134: a device fell off"
+            )
+
+    def _heal(self, host: Host) -> None:
+        host.gray = False
+
+    def _agent_back(self, host: Host) -> None:
+        if host.powered and not host.agent_up:
+            self.tell(host.id, "its agent starts again")
+            self.fleet.start_agent(host)
+
+    def notice(self, host: Host) -> None:
+        provider = self.sim.provider_of(host.request.pool)
+        warning = provider.traits.notice_ms
+        self.tell(host.id, f"will be taken away in {warning // 1000} s")
+        leader = self.sim.listening()
+        delay = self.sim.network.arrives(host.id, leader.name) if leader else None
+        if leader is not None and delay is not None and host.speaks:
+            deadline = leader.now() + warning
+            leader.post(ev.SpotNoticed(at=leader.now(), node=host.id, deadline=deadline))
+        self.kernel.after(warning, self._take, host)
+
+    def _take(self, host: Host) -> None:
+        provider = self.sim.provider_of(host.request.pool)
+        if host.id in provider.machines:
+            self.tell(host.id, "is taken away")
+            provider.end(host.id)
+
+    def _partition(self, trouble: Trouble) -> None:
+        inside = frozenset(host.id for host in self.fleet.named(trouble.nodes))
+        if trouble.control:
+            inside |= {trouble.control}
+        cut = Cut(inside, trouble.between, trouble.direction, self.kernel.now + trouble.lasts_ms)
+        self.tell(
+            "network",
+            f"{trouble.between} cut ({trouble.direction}) around {', '.join(sorted(inside)) or 'nobody'}",
+        )
+        self.sim.network.cuts.append(cut)
+        self.sim.reach()
+        self._later(trouble.lasts_ms, self._mend, cut)
+
+    def _mend(self, cut: Cut) -> None:
+        self.sim.network.cuts.remove(cut)
+        self.tell("network", "the cut is mended")
+        self.sim.reach()
+
+    def _provider(self, trouble: Trouble) -> None:
+        until = self.kernel.now + trouble.lasts_ms
+        self.tell(trouble.provider, str(trouble.fault))
+        provider = self.sim.providers[trouble.provider]
+        match trouble.fault:
+            case Fault.PROVIDER_OUTAGE:
+                provider.outage_until = until
+            case Fault.PROVIDER_SLOW:
+                provider.slow_until = until
+            case Fault.PROVIDER_LIES:
+                provider.lies_until = until
+            case Fault.PROVIDER_ERRORS:
+                provider.errors_until = until
+            case _:
+                provider.short_until = until
+
+    def _control(self, trouble: Trouble) -> None:
+        sim = self.sim
+        if trouble.fault in (Fault.STORE_OUTAGE, Fault.STORE_CRASH):
+            self._store(trouble)
+            return
+        control = sim.controls.get(trouble.control) or sim.leader
+        if control is None:
+            return
+        match trouble.fault:
+            case Fault.CONTROL_CRASH:
+                if trouble.step:
+                    self.tell(control.name, f"will crash at step {trouble.step} of a turn")
+                    control.crash_at_step = trouble.step
+                else:
+                    self.tell(control.name, "crashes")
+                    control.die()
+                self._later(trouble.lasts_ms, self._revive, control.name)
+            case Fault.CONTROL_PAUSE:
+                self.tell(control.name, f"stands still for {trouble.lasts_ms / 1000:g} s")
+                paused_at = self.kernel.now
+                control.paused_until = paused_at + trouble.lasts_ms
+                self.kernel.at(control.paused_until, control.resume_after_pause, paused_at)
+            case _:
+                self.tell(control.name, f"its clock jumps by {trouble.jump_ms / 1000:g} s")
+                control.clock.jump += trouble.jump_ms
+
+    def _revive(self, name: str) -> None:
+        control = self.sim.controls[name]
+        control.crash_at_step = -1
+        if not control.alive:
+            self.tell(name, "is back")
+            control.revive()
+
+    def _store(self, trouble: Trouble) -> None:
+        self.tell("store", str(trouble.fault))
+        if trouble.fault is Fault.STORE_CRASH:
+            self.sim.store.crash = CrashPoint.AFTER if trouble.step else CrashPoint.BEFORE
+        else:
+            self.sim.store.down = True
+            self._later(trouble.lasts_ms, self._store_back)
+
+    def _store_back(self) -> None:
+        self.tell("store", "is back")
+        self.sim.store.down = False
+
+    # what people do
+
+    def change(self, change: Change) -> None:
+        sim, fleet = self.sim, self.fleet
+        workload = fleet.workloads.get(change.workload)
+        match change.do:
+            case "delete":
+                sim.say(ev.WorkloadDeleted(at=0, workload=change.workload))
+            case "pause" | "resume" | "scale" | "update":
+                assert workload is not None
+                if change.do == "scale":
+                    assert isinstance(workload.shape, Service)
+                    workload = replace(workload, shape=replace(workload.shape, replicas=change.replicas))
+                elif change.do == "update":
+                    workload = replace(workload, version=workload.version + 1)
+                else:
+                    workload = replace(workload, paused=change.do == "pause")
+                fleet.workloads[workload.name] = workload
+                sim.say(ev.WorkloadApplied(at=0, workload=workload))
+            case "cordon" | "uncordon" | "drain" | "release brake":
+                order = ev.Order(change.do)
+                leader = sim.listening()
+                deadline = (leader.now() if leader else self.kernel.now) + change.deadline_ms
+                sim.say(ev.OperatorOrdered(at=0, order=order, node=change.node, deadline=deadline))
+            case _:
+                assert_never(change.do)  # type: ignore[arg-type]
+
+    # what-if: failures by rate
+
+    def _wear(self, setup: PoolSetup) -> None:
+        """Nodes of the pool fail one by one, as a Poisson process over those that exist."""
+        hosts = [h for h in self.fleet.hosts.values() if h.request.pool == setup.pool.name and h.powered]
+        rates = [(setup.mtbf_ms, False), (setup.preempt_every_ms, True)]
+        waits = [
+            (int(self.random.expovariate(len(hosts) / mean)), spot) for mean, spot in rates if mean and hosts
+        ]
+        wait, spot = min(waits, default=(60_000, False))
+        recheck = 3_600_000  # the number of nodes changes
+        if wait < recheck and hosts:
+            self.kernel.after(wait, self._fail_one, setup, spot)
+        self.kernel.after(min(wait, recheck) + 1, self._wear, setup)
+
+    def _fail_one(self, setup: PoolSetup, spot: bool) -> None:
+        hosts = [h for h in self.fleet.hosts.values() if h.request.pool == setup.pool.name and h.powered]
+        if not hosts:
+            return
+        host = self.random.choice(hosts)
+        if spot and host.request.spot:
+            self.notice(host)
+        elif not spot:
+            returns = 0 if setup.pool.can_terminate else setup.repair_ms
+            self.crash(host, returns, provider_knows=self.random.random() < 0.5)
+
+    def _next_zone_failure(self) -> None:
+        zones = sorted({offer.place.zone for s in self.sim.scenario.pools for offer in s.pool.offers})
+        mean = self.sim.scenario.domain_mtbf_ms / len(zones)
+        self.kernel.after(int(self.random.expovariate(1 / mean)), self._fail_zone, zones)
+
+    def _fail_zone(self, zones: list[str]) -> None:
+        zone = self.random.choice(zones)
+        for host in self.fleet.named((f"zone:{zone}",)):
+            if host.powered:
+                self.crash(host, self.sim.scenario.domain_repair_ms, provider_knows=False)
+        self._next_zone_failure()

@@ -1,0 +1,39 @@
+"""A simulated machine: its agent (the real state machine), its shims, its processes, and what is wrong with
+it."""
+
+from holdfast.core.node import NodeMachine
+from holdfast.model.action import LaunchNode
+from holdfast.model.node import Answer
+from holdfast.model.units import Instant
+from holdfast.sim.programs import Process
+
+
+class Host:
+    def __init__(self, request: LaunchNode, machine: NodeMachine, row: int, now: Instant) -> None:
+        self.id, self.request, self.machine, self.row = request.node, request, machine, row
+        self.since = now
+        self.powered = True
+        self.agent_up = True
+        self.frozen = False
+        self.gray = False
+        self.slow = False
+        self.connected = False
+        self.session = 0
+        self.processes: dict[str, Process] = {}
+        self.reporting = False  # a report is on its way, or will be tried again
+
+    @property
+    def speaks(self) -> bool:
+        """Can its agent send and receive?"""
+        return self.powered and self.agent_up and not self.frozen
+
+    @property
+    def healthy(self) -> bool:
+        return self.speaks and not self.gray
+
+    def answers_probe(self) -> Answer:
+        if not self.powered or self.frozen:
+            return Answer.TIMEOUT
+        if self.agent_up or self.processes:  # a shim answers for an agent that is away
+            return Answer.REACHED
+        return Answer.REFUSED

@@ -1,0 +1,118 @@
+"""What a simulation came to."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.model.replica import Phase, Role
+from holdfast.model.units import HOUR, Instant, seconds, usd
+from holdfast.model.workload import Service
+from holdfast.reliability.availability import percent
+
+if TYPE_CHECKING:
+    from holdfast.sim.run import Simulation
+
+
+class WorkloadResult(msgspec.Struct, frozen=True):
+    name: str
+    kind: str
+    availability: float = 1.0  # services: share of the time since first up with all its replicas serving
+    downtime_ms: int = 0
+    outages: int = 0
+    longest_outage_ms: int = 0
+    slots_done: int = 0
+    slots: int = 0
+    slots_failed: int = 0
+
+
+class Result(msgspec.Struct, frozen=True):
+    scenario: str
+    seed: int
+    sim_ms: int
+    violations: tuple[str, ...]
+    unmet: tuple[str, ...]
+    false_failovers: int
+    workloads: tuple[WorkloadResult, ...]
+    cost_usd: float
+    node_hours: float
+    nodes_lost: int
+    turns: int
+    journal_entries: int
+
+    @property
+    def fine(self) -> bool:
+        return not self.violations and not self.unmet
+
+
+def sum_up(sim: "Simulation", goals: list[str]) -> Result:
+    return Result(
+        scenario=sim.scenario.name,
+        seed=sim.seed,
+        sim_ms=sim.kernel.now,
+        violations=tuple(f"{_at(v.at)}: {v.what}" for v in sim.truth.violations),
+        unmet=tuple(goals),
+        false_failovers=len(sim.truth.false_failovers),
+        workloads=tuple(_workload(sim, name) for name in sim.fleet.workloads),
+        cost_usd=round(sim.truth.cost_micro_usd / 1e6, 4),
+        node_hours=round(sim.truth.node_ms / HOUR, 3),
+        nodes_lost=len(sim.deaths),
+        turns=sim.turns,
+        journal_entries=len(sim.store.entries),
+    )
+
+
+def _at(instant: Instant) -> str:
+    return f"{instant / 1000:.1f}s"
+
+
+def _workload(sim: "Simulation", name: str) -> WorkloadResult:
+    workload = sim.fleet.workloads[name]
+    kind = type(workload.shape).__name__.lower()
+    mind = sim.leader.mind if sim.leader else None
+    slots = []
+    if mind is not None:
+        slots = [mind.world.slots[s] for s in mind.world.of_workload.get(name, ())]
+    active = [slot for slot in slots if slot.role is Role.ACTIVE]
+    counts = {
+        "slots": len(active),
+        "slots_done": sum(slot.phase is Phase.DONE for slot in active),
+        "slots_failed": sum(slot.phase is Phase.FAILED for slot in active),
+    }
+    stretch = sim.truth.stretches.get(name)
+    if stretch is None or not isinstance(workload.shape, Service):
+        return WorkloadResult(name, kind, **counts)
+    watched = stretch.up_ms + stretch.down_ms
+    longest = max((end - start for start, end in stretch.outages), default=0)
+    return WorkloadResult(
+        name,
+        kind,
+        availability=stretch.up_ms / watched if watched else 0.0,
+        downtime_ms=stretch.down_ms,
+        outages=len(stretch.outages),
+        longest_outage_ms=longest,
+        **counts,
+    )
+
+
+def tell(result: Result) -> str:
+    """The summary under a transcript."""
+    lines = ["---"]
+    for w in result.workloads:
+        if w.kind == "service":
+            text = (
+                f"available {percent(w.availability)}, down {seconds(w.downtime_ms)} in {w.outages} outages"
+            )
+        else:
+            text = f"{w.slots_done} of {w.slots} done" + (
+                f", {w.slots_failed} given up" if w.slots_failed else ""
+            )
+        lines.append(f"{w.kind:<9} {w.name:<16} {text}")
+    lines.append(
+        f"{'fleet':<9} {'':<16} {result.node_hours:.1f} node-hours, {usd(int(result.cost_usd * 1e6))},"
+        f" {result.nodes_lost} nodes called dead, {result.false_failovers} of them wrongly"
+    )
+    lines.append(f"safety    {'kept' if not result.violations else 'BROKEN'}")
+    lines += [f"  {violation}" for violation in result.violations]
+    lines.append(f"liveness  {'met' if not result.unmet else 'NOT MET'}")
+    lines += [f"  {goal}" for goal in result.unmet]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,341 @@
+"""One simulation: everything put together, run to its end, checked and summed up."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from holdfast.core import check
+from holdfast.core.node import DesiredSet, Report
+from holdfast.core.turn import Entry, Mind
+from holdfast.model import event as ev
+from holdfast.model.action import LaunchNode
+from holdfast.model.node import Answer
+from holdfast.model.units import MINUTE, Instant
+from holdfast.model.verdict import Level as Belief
+from holdfast.sim.beats import BeatWire
+from holdfast.sim.control import SimControl
+from holdfast.sim.faults import Faults
+from holdfast.sim.fleet import Fleet
+from holdfast.sim.host import Host
+from holdfast.sim.kernel import Kernel
+from holdfast.sim.liveness import unmet_goals
+from holdfast.sim.network import Network
+from holdfast.sim.provider import ProviderTraits, SimProvider
+from holdfast.sim.result import Result, sum_up
+from holdfast.sim.scenario import PoolSetup, Scenario
+from holdfast.sim.store import SimStore
+from holdfast.sim.story import Story
+from holdfast.sim.truth import Truth
+
+FULL_CHECK_EVERY = 50  # turns between two checks of the whole world
+
+
+class Simulation:
+    def __init__(self, scenario: Scenario, seed: int | None = None, *, history: bool = True) -> None:
+        seed = scenario.seed if seed is None else seed
+        self.scenario, self.seed = scenario, seed
+        self.kernel = Kernel()
+        self.network = Network(scenario.network, str(seed))
+        policy = scenario.policy
+        beat_ms, lease_ms = policy.detection.beat_ms, policy.leases.lease_ms
+        self.wire = BeatWire(scenario.network, beat_ms, lease_ms, seed)
+        self.fleet = Fleet(self.kernel, self.network, self.wire, lease_ms, str(seed))
+        self.truth = Truth(self.fleet, keep_history=history)
+        self.story: Story | None = Story() if history else None
+        self.store = SimStore()
+        self.controls: dict[str, SimControl] = {}
+        self.leader: SimControl | None = None
+        self.providers: dict[str, SimProvider] = {}
+        self.turns = 0
+        self.deaths: list[tuple[Instant, str]] = []
+        self.fleet.hello = self._hello
+        self.fleet.link_closed = self._link_closed
+        self.fleet.reports_sent = self._reports_sent
+        self._set_up()
+        self.faults = Faults(self, str(seed))
+
+    # set-up
+
+    def _set_up(self) -> None:
+        for setup in self.scenario.pools:
+            name = setup.pool.provider
+            if name not in self.providers:
+                traits = self.scenario.providers.get(name, ProviderTraits())
+                provider = SimProvider(name, traits, self.kernel, str(self.seed))
+                provider.booted = self.fleet.boot
+                provider.ended = self._machine_ended
+                provider.was_reset = self._machine_reset
+                self.providers[name] = provider
+        for item in self.scenario.workloads:
+            self.fleet.workloads[item.workload.name] = item.workload
+            self.fleet.programs[item.workload.name] = item.program
+        for number in range(1, self.scenario.control_planes + 1):
+            self.controls[f"cp-{number}"] = SimControl(f"cp-{number}", self)
+        for item in self.scenario.workloads:
+            if item.at:
+                self.kernel.at(item.at, self.say, ev.WorkloadApplied(at=0, workload=item.workload))
+        self.kernel.at(0, self._round)
+        self.kernel.at(0, self._meter)
+
+    def first_words(self, now: Instant) -> list[ev.Event]:
+        """What the very first leader finds: policy, pools, the nodes that are there, the workloads."""
+        if self.store.entries:
+            return []
+        words: list[ev.Event] = [ev.PolicyApplied(at=now, policy=self.scenario.policy)]
+        words += [ev.PoolApplied(at=now, pool=setup.pool) for setup in self.scenario.pools]
+        for setup in self.scenario.pools:
+            words += self._nodes_there(setup, now)
+        words += [
+            ev.WorkloadApplied(at=now, workload=i.workload) for i in self.scenario.workloads if not i.at
+        ]
+        return words
+
+    def _nodes_there(self, setup: PoolSetup, now: Instant) -> list[ev.Event]:
+        pool = setup.pool
+        events: list[ev.Event] = []
+        for number in range(setup.nodes):
+            offer = pool.offers[number % len(pool.offers)]
+            request = LaunchNode(
+                node=f"{pool.name}-{chr(97 + number % 26)}{number // 26 or ''}",
+                pool=pool.name,
+                offer=offer.name,
+                place=offer.place,
+                capacity=offer.capacity,
+                price_micro_usd=offer.price_micro_usd,
+                spot=offer.spot,
+                why="it was there",
+            )
+            self.providers[pool.provider].adopt(request)
+            self.fleet.boot(request)
+            host = self.fleet.hosts[request.node]
+            events.append(
+                ev.NodeJoined(
+                    at=now,
+                    node=host.id,
+                    pool=pool.name,
+                    offer=offer.name,
+                    place=offer.place,
+                    capacity=offer.capacity,
+                )
+            )
+        return events
+
+    # the leader
+
+    def leader_changed(self, control: SimControl) -> None:
+        if self.leader is not None and self.leader is not control:
+            for host in list(self.fleet.hosts.values()):
+                if host.connected:
+                    self.fleet.disconnect(host)
+        self.leader = control
+        self.reach()
+
+    def reach(self) -> None:
+        """Who can hear the leader, and who can be heard: anew whenever a cut or the leader changes."""
+        n = self.wire.size
+        self.wire.up[:n] = self.wire.down[:n] = True
+        if self.network.cuts and self.leader is not None:
+            for host in self.fleet.hosts.values():
+                self.wire.up[host.row] = self.network.open(host.id, self.leader.name)
+                self.wire.down[host.row] = self.network.open(self.leader.name, host.id)
+                if not self.wire.up[host.row]:
+                    self.wire.silence(host.row, self.kernel.now)
+
+    def listening(self) -> SimControl | None:
+        leader = self.leader
+        return (
+            leader if leader is not None and leader.leads and self.kernel.now < leader.leads_until else None
+        )
+
+    # beats
+
+    def _round(self) -> None:
+        self.kernel.after(self.wire.beat_ms, self._round)
+        self.deliver_beats()
+        self.wire.begin_round(self.kernel.now)
+        self.fleet.find_the_cut_off()
+        for host in self.fleet.lease_dues(self.kernel.now + self.wire.beat_ms):
+            self.kernel.at(int(self.wire.lease_until[host.row]), self.fleet.check_lease, host)
+        self.watch_silence()
+
+    def deliver_beats(self) -> None:
+        """Hands everything that has arrived to the leader, which acknowledges it."""
+        leader = self.listening()
+        if leader is None or leader.mind is None:
+            return
+        skew = leader.now() - self.kernel.now
+        for rows, sent, at in self.wire.arrived(self.kernel.now):
+            if len(rows):
+                leader.mind.senses.beats.beat(self.wire.known[rows], at + skew)
+                self.wire.acknowledge(rows, sent, self.kernel.now)
+        if leader.mind.senses.beats.returned:
+            leader.want_turn(self.kernel.now)
+
+    def watch_silence(self) -> None:
+        """Wakes the leader when somebody will be late whose next beat does not come in time."""
+        leader = self.listening()
+        if leader is None or leader.mind is None:
+            return
+        skew = leader.now() - self.kernel.now
+        look = leader.mind.senses.beats.look_at - skew
+        n = self.wire.size
+        known = self.wire.known[:n]
+        coming = np.full(len(look), np.iinfo(np.int64).max)
+        coming[known[known >= 0]] = self.wire.next_arrivals()[known >= 0]
+        late = look[coming > look]
+        if len(late):
+            soonest = int(late.min())
+            if soonest < self.kernel.now + self.wire.beat_ms:
+                leader.want_turn(soonest)
+
+    # messages between nodes and control planes
+
+    def _hello(self, host: Host) -> None:
+        leader = self.listening()
+        delay = self.network.arrives(host.id, leader.name) if leader is not None else None
+        if leader is None or delay is None:
+            return
+        machine = host.machine
+        sent = (host, self.kernel.now, machine.generation, machine.running())
+        self.kernel.after(delay + int(self.wire.extra[host.row]), leader.hear_hello, *sent)
+
+    def welcomed(self, control: SimControl, host: Host, row: int, sent_at: Instant) -> None:
+        if self.fleet.hosts.get(host.id) is host and host.speaks and control is self.leader and control.mind:
+            if control.mind.senses.beats.row.get(host.id) == row:
+                self.fleet.connected(host, row, sent_at)
+                self.wire.up[host.row] = self.network.open(host.id, control.name)
+                self.wire.down[host.row] = self.network.open(control.name, host.id)
+
+    def set_arrived(self, control: SimControl, node: str, desired: DesiredSet) -> None:
+        host = self.fleet.hosts.get(node)
+        if host is None or not host.speaks or not host.connected:
+            return
+        self.fleet.receive_set(host, desired)
+        delay = self.network.arrives(node, control.name)
+        if delay is not None:
+            self.kernel.after(delay, control.set_confirmed, node, desired.generation)
+
+    def _reports_sent(self, host: Host) -> None:
+        leader = self.listening()
+        delay = self.network.arrives(host.id, leader.name) if leader is not None else None
+        if leader is not None and delay is not None:
+            reports: tuple[Report, ...] = tuple(host.machine.reports)
+            self.kernel.after(delay, leader.hear_reports, host, host.machine.first_report, reports)
+
+    def _link_closed(self, host: Host) -> None:
+        leader = self.listening()
+        delay = self.network.arrives(host.id, leader.name) if leader is not None else None
+        if leader is not None and delay is not None:
+            self.kernel.after(delay, self._tell_link_closed, leader, host.id)
+
+    def _tell_link_closed(self, leader: SimControl, node: str) -> None:
+        leader.post(ev.LinkClosed(at=leader.now(), node=node))
+
+    def ask_peer(self, control: SimControl, peer: str, node: str) -> None:
+        asked = self.network.arrives(control.name, peer)
+        if asked is not None:
+            self.kernel.after(asked, self._probe, control, peer, node)
+
+    def _probe(self, control: SimControl, peer: str, node: str) -> None:
+        prober, target = self.fleet.hosts.get(peer), self.fleet.hosts.get(node)
+        if prober is None or not prober.speaks:
+            return
+        timeout = self.scenario.policy.detection.probe_timeout_ms
+        there, back = self.network.arrives(peer, node), self.network.arrives(node, peer)
+        answer, took = Answer.TIMEOUT, timeout
+        if target is not None and there is not None and back is not None:
+            answer = target.answers_probe()
+            took = (
+                there + back + int(self.wire.extra[target.row]) if answer is not Answer.TIMEOUT else timeout
+            )
+            if took > timeout:
+                answer, took = Answer.TIMEOUT, timeout
+        reply = self.network.arrives(peer, control.name)
+        if reply is not None:
+            self.kernel.after(took + reply, control.hear_answer, node, peer, answer)
+
+    # machines
+
+    def provider_of(self, pool: str) -> SimProvider:
+        setup = next(item for item in self.scenario.pools if item.pool.name == pool)
+        return self.providers[setup.pool.provider]
+
+    def _machine_ended(self, node: str) -> None:
+        self.fleet.remove(node)
+
+    def _machine_reset(self, node: str) -> None:
+        host = self.fleet.hosts.get(node)
+        if host is not None:
+            self.fleet.power_off(host)
+
+    def _meter(self) -> None:
+        """Money, once a minute."""
+        self.kernel.after(MINUTE, self._meter)
+        machines = [m for p in self.providers.values() for m in p.machines.values()]
+        self.truth.spend([(machine.request.price_micro_usd, 1) for machine in machines], MINUTE)
+        if self.truth.keep_history:
+            self.truth.node_history.append((self.kernel.now, len(machines)))
+
+    def say(self, event: ev.Event) -> None:
+        """A user or operator speaks to whoever leads, again until somebody does."""
+        leader = self.listening()
+        if leader is None:
+            self.kernel.after(500, self.say, event)
+        else:
+            leader.post(replace(event, at=leader.now()))
+
+    # what the control plane did
+
+    def journalled(self, entries: Sequence[Entry], control: SimControl) -> None:
+        for entry in entries:
+            if self.story is not None:
+                self.story.entry(self.kernel.now, entry)
+            if isinstance(entry, ev.NodeJudged) and entry.verdict.level is Belief.DEAD:
+                self.deaths.append((self.kernel.now, entry.node))
+                self.truth.judged_dead(entry.node, self._cut_off(entry.node))
+
+    def _cut_off(self, node: str) -> bool:
+        """Is it cut from most of the fleet? Then nobody can know better than to call it dead."""
+        if not self.network.cuts:
+            return False
+        others = [host.id for host in self.fleet.hosts.values() if host.id != node and host.powered]
+        reach = sum(self.network.open(node, other) and self.network.open(other, node) for other in others)
+        return reach * 2 <= len(others)
+
+    def after_turn(self, control: SimControl) -> None:
+        assert control.mind is not None
+        self.turns += 1
+        for refusal in control.mind.refused:
+            self.truth.violated(f"refused: {refusal.invariant}: {refusal.action}")
+        control.mind.refused.clear()
+        if self.turns % FULL_CHECK_EVERY == 0:
+            self.check_world(control.mind)
+
+    def check_world(self, mind: Mind) -> None:
+        for trouble in check.inconsistencies(mind.world):
+            self.truth.violated(trouble)
+
+    # the whole story
+
+    def run(self) -> Result:
+        self.faults.schedule()
+        self.kernel.run_until(self.scenario.lasts_ms)
+        return self.finish()
+
+    def finish(self) -> Result:
+        self.truth.close()
+        leader = self.leader
+        mind = leader.mind if leader is not None else None
+        if mind is not None:
+            self.check_world(mind)
+            self._check_replay(mind)
+        goals = unmet_goals(self)
+        return sum_up(self, goals)
+
+    def _check_replay(self, mind: Mind) -> None:
+        """Folding the journal again must give the same world."""
+        again = Mind.from_journal(self.store.entries).world
+        for name in ("nodes", "slots", "replicas", "workloads", "pool_states", "gangs", "findings"):
+            if getattr(again, name) != getattr(mind.world, name):
+                self.truth.violated(f"replaying the journal gives other {name}")

@@ -1,0 +1,124 @@
+"""A story to simulate: pools, workloads, programs, network, faults. Plain data; `files` reads it from
+TOML."""
+
+import enum
+
+import msgspec
+
+from holdfast.model.policy import Policy
+from holdfast.model.pool import Pool
+from holdfast.model.units import HOUR, MINUTE, SECOND, Instant, Millis
+from holdfast.model.workload import Workload
+from holdfast.sim.provider import ProviderTraits
+
+
+class Program(msgspec.Struct, frozen=True):
+    """What the simulated program of a workload does."""
+
+    start_ms: Millis = 2 * SECOND  # from start to ready
+    run_ms: Millis = 0  # work until it is done; 0: for ever
+    crash_every_ms: Millis = 0  # it fails by itself about so often; 0: never
+    fails_at_start: bool = False  # it is simply broken
+    stop_ms: Millis = 500  # how long it takes to stop when asked
+
+
+class NetworkTraits(msgspec.Struct, frozen=True):
+    delay_ms: Millis = 5
+    jitter_ms: Millis = 20  # mean of an exponential tail
+    loss: float = 0.0005
+
+
+class Fault(enum.StrEnum):
+    CRASH = "crash"  # power loss: silent at once, everything on it gone
+    KILL = "kill"  # every process of the node dies, its host lives
+    HANG = "hang"  # frozen, silent, thaws later
+    SLOW = "slow"  # answers late, works slowly
+    GRAY = "gray"  # heartbeats fine, fails every replica
+    PARTITION = "partition"  # between `nodes` and everybody else (or only the control plane)
+    AGENT_RESTART = "agent restart"
+    PROVIDER_OUTAGE = "provider outage"
+    PROVIDER_SLOW = "provider slow"
+    PROVIDER_LIES = "provider lies"
+    PROVIDER_ERRORS = "provider errors"  # it does as it is told and answers with an error
+    STOCK_OUT = "stock out"
+    SPOT_NOTICE = "spot notice"
+    SPOT_TAKEN = "spot taken"  # without any notice
+    CONTROL_CRASH = "control crash"  # `step`: between which two steps of a turn
+    CONTROL_PAUSE = "control pause"
+    CLOCK_JUMP = "clock jump"
+    STORE_OUTAGE = "store outage"
+    STORE_CRASH = "store crash"  # in the middle of an append
+
+
+class Between(enum.StrEnum):
+    ALL = "all"  # nobody outside reaches them
+    CONTROL = "control"  # only the control plane does not; peers do
+
+
+class Direction(enum.StrEnum):
+    BOTH = "both"
+    TO = "to"  # nothing arrives at the nodes
+    FROM = "from"  # nothing arrives from them
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """One fault of the story. `nodes` are names, or domains such as `zone:a` and `rack:r1`."""
+
+    at: Instant
+    fault: Fault
+    nodes: tuple[str, ...] = ()
+    lasts_ms: Millis = 0  # 0: for ever, where that makes sense
+    times: int = 1  # repeated so often
+    every_ms: Millis = 0
+    between: Between = Between.ALL
+    direction: Direction = Direction.BOTH
+    provider: str = ""
+    control: str = ""
+    step: int = 0
+    jump_ms: int = 0
+    provider_knows: bool = True  # a crashed node: does its provider notice that it stopped?
+
+
+class PoolSetup(msgspec.Struct, frozen=True):
+    """A pool and the nodes that are already there when the story begins."""
+
+    pool: Pool
+    nodes: int = 0
+    mtbf_ms: Millis = 0  # what-if: nodes fail by themselves about so often; 0: never
+    repair_ms: Millis = 10 * MINUTE  # and, if they cannot be replaced, return after this
+    preempt_every_ms: Millis = 0  # spot nodes are taken about so often
+
+
+class WorkloadSetup(msgspec.Struct, frozen=True):
+    workload: Workload
+    program: Program = Program()
+    at: Instant = 0
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Something a person does in the middle of the story."""
+
+    at: Instant
+    do: str  # delete | pause | resume | scale | cordon | uncordon | drain | release brake | update
+    workload: str = ""
+    node: str = ""
+    replicas: int = 0
+    deadline_ms: Millis = 5 * MINUTE
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    name: str
+    title: str = ""
+    seed: int = 1
+    lasts_ms: Millis = 10 * MINUTE
+    settle_ms: Millis = 15 * MINUTE  # after the last fault, by then all must be well
+    pools: tuple[PoolSetup, ...] = ()
+    workloads: tuple[WorkloadSetup, ...] = ()
+    providers: dict[str, ProviderTraits] = {}
+    network: NetworkTraits = NetworkTraits()
+    troubles: tuple[Trouble, ...] = ()
+    changes: tuple[Change, ...] = ()
+    control_planes: int = 1
+    policy: Policy = Policy()
+    domain_mtbf_ms: Millis = 0  # what-if: a whole zone fails about so often
+    domain_repair_ms: Millis = 1 * HOUR

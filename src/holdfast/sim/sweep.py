@@ -1,0 +1,163 @@
+"""Many random stories, and for each that fails the smallest one that still does.
+
+Shrinking takes away faults, changes and workloads one by one (and then nodes), as long as the run still fails in the same way.
+What is left is the story a person reads.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.model.policy import Policy
+from holdfast.sim import chance
+from holdfast.sim.result import Result, tell
+from holdfast.sim.run import Simulation
+from holdfast.sim.scenario import Scenario
+
+SHRINK_SECONDS = 60.0
+CHUNK = 2
+
+
+class Failure(msgspec.Struct, frozen=True):
+    seed: int
+    what: tuple[str, ...]
+    story: str
+
+
+class SweepResult(msgspec.Struct, frozen=True):
+    seeds: int
+    violations: int
+    failed_liveness: int
+    false_failovers: int
+    sim_node_hours: float
+    nodes_lost: int
+    turns: int
+    seconds: float
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def fine(self) -> bool:
+        return not (self.violations or self.failed_liveness)
+
+
+class Job(msgspec.Struct, frozen=True):
+    seed: int
+    nodes: int
+    hours: float
+    policy: Policy | None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    seed: int
+    violations: tuple[str, ...]
+    unmet: tuple[str, ...]
+    false_failovers: int
+    node_hours: float
+    nodes_lost: int
+    turns: int
+
+
+def one(job: Job) -> Outcome:
+    scenario = chance.draw(job.seed, job.nodes, job.hours, job.policy)
+    result = attempt(scenario)
+    return Outcome(
+        job.seed,
+        result.violations,
+        result.unmet,
+        result.false_failovers,
+        result.node_hours,
+        result.nodes_lost,
+        result.turns,
+    )
+
+
+def attempt(scenario: Scenario) -> Result:
+    return Simulation(scenario, history=False).run()
+
+
+def sweep(
+    seeds: int,
+    first_seed: int = 1,
+    nodes: int = 50,
+    hours: float = 2.0,
+    jobs: int = 0,
+    policy: Policy | None = None,
+    on_progress: Callable[[int], None] = lambda done: None,
+) -> SweepResult:
+    began = time.perf_counter()
+    work = [Job(seed, nodes, hours, policy) for seed in range(first_seed, first_seed + seeds)]
+    outcomes = []
+    for outcome in _run(work, jobs or multiprocessing.cpu_count()):
+        outcomes.append(outcome)
+        on_progress(len(outcomes))
+    outcomes.sort(key=lambda outcome: outcome.seed)
+    bad = [outcome for outcome in outcomes if outcome.violations or outcome.unmet]
+    failures = tuple(_failure(outcome, nodes, hours, policy) for outcome in bad[:3])
+    failures += tuple(Failure(o.seed, (*o.violations, *o.unmet), "") for o in bad[3:])
+    return SweepResult(
+        seeds=seeds,
+        violations=sum(len(outcome.violations) for outcome in outcomes),
+        failed_liveness=sum(bool(outcome.unmet) for outcome in outcomes),
+        false_failovers=sum(outcome.false_failovers for outcome in outcomes),
+        sim_node_hours=round(sum(outcome.node_hours for outcome in outcomes), 1),
+        nodes_lost=sum(outcome.nodes_lost for outcome in outcomes),
+        turns=sum(outcome.turns for outcome in outcomes),
+        seconds=round(time.perf_counter() - began, 2),
+        failures=failures,
+    )
+
+
+def _run(work: list[Job], jobs: int) -> Iterator[Outcome]:
+    if jobs <= 1 or len(work) <= 1:
+        yield from map(one, work)
+        return
+    with multiprocessing.get_context("spawn").Pool(min(jobs, len(work))) as pool:
+        yield from pool.imap_unordered(one, work, chunksize=CHUNK)
+
+
+def _failure(outcome: Outcome, nodes: int, hours: float, policy: Policy | None) -> Failure:
+    small = shrink(chance.draw(outcome.seed, nodes, hours, policy))
+    sim = Simulation(small)
+    result = sim.run()
+    assert sim.story is not None
+    return Failure(outcome.seed, (*outcome.violations, *outcome.unmet), sim.story.text() + tell(result))
+
+
+def fails(scenario: Scenario) -> bool:
+    return not attempt(scenario).fine
+
+
+def shrink(scenario: Scenario, seconds: float = SHRINK_SECONDS) -> Scenario:
+    """The smallest scenario found within the time that still fails."""
+    until = time.perf_counter() + seconds
+    smaller = True
+    while smaller and time.perf_counter() < until:
+        smaller = False
+        for candidate in _smaller(scenario):
+            if time.perf_counter() >= until:
+                break
+            if fails(candidate):
+                scenario, smaller = candidate, True
+                break
+    return scenario
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    for field in ("troubles", "changes", "workloads"):
+        items = getattr(scenario, field)
+        if len(items) > 3:
+            half = len(items) // 2
+            yield replace(scenario, **{field: items[:half]})
+            yield replace(scenario, **{field: items[half:]})
+        for number in range(len(items)):
+            yield replace(scenario, **{field: items[:number] + items[number + 1 :]})
+    if scenario.control_planes > 1:
+        yield replace(scenario, control_planes=scenario.control_planes - 1)
+    for number, setup in enumerate(scenario.pools):
+        if setup.nodes > 3:
+            pool = replace(setup.pool, min=min(setup.pool.min, setup.nodes // 2), max=setup.pool.max)
+            fewer = replace(setup, nodes=setup.nodes // 2, pool=pool)
+            yield replace(scenario, pools=(*scenario.pools[:number], fewer, *scenario.pools[number + 1 :]))

@@ -1,0 +1,135 @@
+"""What is really so, whatever anybody believes: the safety checks and the measurements.
+
+Safety is checked at the moment it could break: when a process starts, when a plan is refused, when a healthy
+node is called dead.
+"""
+
+import msgspec
+
+from holdfast.model.replica import Role
+from holdfast.model.units import HOUR, Instant
+from holdfast.model.workload import Service, Training, Workload
+from holdfast.sim.fleet import Fleet
+from holdfast.sim.programs import Process
+
+
+class Violation(msgspec.Struct, frozen=True):
+    at: Instant
+    what: str
+
+
+class Stretch(msgspec.Struct):
+    """How a workload did over time."""
+
+    up: bool = False
+    since: Instant = 0
+    up_ms: int = 0
+    down_ms: int = 0
+    first_up: Instant = -1
+    outages: list[tuple[Instant, Instant]] = []
+    ready: list[tuple[Instant, int]] = []  # (when, how many) for pictures
+
+
+class Truth:
+    def __init__(self, fleet: Fleet, *, keep_history: bool) -> None:
+        self.fleet, self.kernel, self.keep_history = fleet, fleet.kernel, keep_history
+        self.violations: list[Violation] = []
+        self.false_failovers: list[tuple[Instant, str]] = []
+        self.epochs: dict[str, int] = {}
+        self.stretches: dict[str, Stretch] = {}
+        self.cost_micro_usd_ms = 0
+        self.node_ms = 0
+        self.node_history: list[tuple[Instant, int]] = []
+        fleet.on_start = self.started
+        fleet.on_change = self.changed
+
+    def violated(self, what: str) -> None:
+        self.violations.append(Violation(self.kernel.now, what))
+
+    # safety
+
+    def started(self, process: Process) -> None:
+        wanted = process.wanted
+        if not wanted.exclusive or wanted.role is not Role.ACTIVE:
+            return
+        others = [p for p in self.fleet.active_in(process) if p is not process and self._may_run(p)]
+        if others:
+            there = ", ".join(f"{other.wanted.replica} on {other.node}" for other in others)
+            self.violated(f"{wanted.slot} runs twice: {wanted.replica} on {process.node} beside {there}")
+        if wanted.epoch <= self.epochs.get(wanted.slot, 0):
+            self.violated(f"{wanted.slot} started with epoch {wanted.epoch} again")
+        self.epochs[wanted.slot] = wanted.epoch
+
+    def _may_run(self, process: Process) -> bool:
+        """A frozen process whose lease is over is killed before it runs again."""
+        host = self.fleet.hosts.get(process.node)
+        if host is None or not host.powered:
+            return False
+        return not (host.frozen and self.fleet.wire.lease_until[host.row] <= self.kernel.now)
+
+    def judged_dead(self, node: str, cut_off: bool) -> None:
+        host = self.fleet.hosts.get(node)
+        if host is not None and host.healthy and not cut_off and host.processes:
+            self.false_failovers.append((self.kernel.now, node))
+
+    # measurements
+
+    def ready(self, workload: str) -> int:
+        """How many active processes of it really serve."""
+        slots = self.fleet.active.get(workload, {})
+        return sum(any(self._serves(process) for process in processes) for processes in slots.values())
+
+    def _serves(self, process: Process) -> bool:
+        host = self.fleet.hosts.get(process.node)
+        return process.ready and host is not None and host.powered and not host.frozen
+
+    def needed(self, workload: Workload) -> int:
+        match workload.shape:
+            case Service(replicas=n):
+                return n
+            case Training(nodes_min=n):
+                return n
+            case _:
+                return 1
+
+    def changed(self, name: str) -> None:
+        workload = self.fleet.workloads[name]
+        if not isinstance(workload.shape, Service | Training):
+            return
+        stretch = self.stretches.setdefault(name, Stretch(since=self.kernel.now))
+        count = self.ready(name)
+        up = count >= self.needed(workload)
+        if self.keep_history:
+            stretch.ready.append((self.kernel.now, count))
+        if up != stretch.up:
+            self._account(stretch)
+            if up and stretch.first_up < 0:
+                stretch.first_up = self.kernel.now
+            elif not up:
+                stretch.outages.append((self.kernel.now, self.kernel.now))
+            stretch.up = up
+
+    def _account(self, stretch: Stretch) -> None:
+        spent = self.kernel.now - stretch.since
+        if stretch.first_up >= 0:
+            if stretch.up:
+                stretch.up_ms += spent
+            else:
+                stretch.down_ms += spent
+                if stretch.outages:
+                    stretch.outages[-1] = (stretch.outages[-1][0], self.kernel.now)
+        stretch.since = self.kernel.now
+
+    def close(self) -> None:
+        for stretch in self.stretches.values():
+            self._account(stretch)
+
+    def spend(self, machines: list[tuple[int, int]], ms: int) -> None:
+        """(price, 1) of every machine that exists costs for `ms`."""
+        for price, count in machines:
+            self.cost_micro_usd_ms += price * count * ms
+            self.node_ms += count * ms
+
+    @property
+    def cost_micro_usd(self) -> int:
+        return self.cost_micro_usd_ms // HOUR
