@@ -216,7 +216,7 @@ def what_is_acted_on_is_known(trial: Trial, action: do.Action) -> bool:
             return slot in world.slots and world.slots[slot].phase is Phase.OPEN
         case do.RegroupGang(members=members):
             return all(name in world.replicas for name in members)
-        case do.GiveUpSlot(slot=slot) | do.RemoveSlot(slot=slot):
+        case do.GiveUpSlot(slot=slot) | do.CloseSlot(slot=slot) | do.RemoveSlot(slot=slot):
             return slot in world.slots
         case do.AddSlot(slot=slot):
             return slot not in world.slots and slot not in trial.added

@@ -123,7 +123,7 @@ def copies_at(draft: Draft, workload: str) -> tuple[str, ...]:
     slots = world.of_workload.get(workload, {})
     held = [world.replicas[name] for slot in slots for name in world.of_slot[slot]]
     nodes = [r.node for r in held if r.state in LIVE and r.id not in draft.ended]
-    return (*nodes, *(node for slot, node in draft.filled.items() if slot in slots))
+    return (*nodes, *(node for slot, node in draft.filled.items() if node and slot in slots))
 
 
 def _place_together(

@@ -56,7 +56,7 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
             _care(world, action, at)
         case do.PlaceReplica() | do.StopReplica() | do.PromoteStandby() | do.RegroupGang() | do.DeclareGone():
             _work(world, action, at)
-        case do.AddSlot() | do.RemoveSlot() | do.GiveUpSlot():
+        case do.AddSlot() | do.CloseSlot() | do.RemoveSlot() | do.GiveUpSlot():
             _seats(world, action, at)
         case do.EngageBrake(scope=scope, why=why):
             world.brakes[scope] = Brake(scope, at, why)
@@ -247,11 +247,17 @@ def _join_gang(world: World, slot: Slot, generation: int, at: Instant) -> None:
     world.gangs[slot.workload] = replace(gang, members=(*gang.members, slot.id))
 
 
-def _seats(world: World, action: do.AddSlot | do.RemoveSlot | do.GiveUpSlot, at: Instant) -> None:
+def _seats(world: World, action: do.AddSlot | do.CloseSlot | do.RemoveSlot | do.GiveUpSlot, at: Instant) -> None:
     match action:
         case do.AddSlot(slot=name, workload=workload, index=number, role=role):
-            index.put_slot(world, Slot(name, workload, number, role, down_since=at))
+            floor = world.epoch_floor.get(workload, 0)
+            index.put_slot(world, Slot(name, workload, number, role, epoch=floor, down_since=at))
+        case do.CloseSlot(slot=name):
+            index.put_slot(world, replace(world.slots[name], phase=Phase.CLOSED, why=action.why))
+            world.agenda.note("workload", world.slots[name].workload)
         case do.RemoveSlot(slot=name):
+            slot = world.slots[name]
+            world.epoch_floor[slot.workload] = max(slot.epoch, world.epoch_floor.get(slot.workload, 0))
             index.drop_slot(world, name)
         case do.GiveUpSlot(slot=name):
             slot = replace(world.slots[name], phase=Phase.FAILED, why=action.why)

@@ -213,6 +213,9 @@ def drop_replica(world: World, replica_id: str) -> Replica:
         world.agenda.room_freed = True
     if replica.node in world.nodes:
         world.agenda.note("node", replica.node)
+    slot = world.slots.get(replica.slot)
+    if slot is not None and slot.phase is not Phase.OPEN:
+        world.agenda.note("workload", replica.workload)  # an emptied seat may now be removed
     _slot_changed(world, replica.slot, replica.workload)
     return replica
 

@@ -67,7 +67,7 @@ def _match(draft: Draft, workload: Workload) -> None:
         held = world.slots[slot_name]
         limit = wanted(workload) if held.role is Role.ACTIVE else standbys(workload)
         finished = held.role is Role.STANDBY and not _is_service(workload) and settled(world, workload.name)
-        if held.index >= limit or finished:
+        if held.index >= limit or finished or held.phase is Phase.CLOSED:
             _empty(draft, slot_name, workload, "not wanted any more")
 
 
@@ -83,6 +83,9 @@ def _clear(draft: Draft, name: str, why: str, *, remove: bool) -> None:
 def _empty(draft: Draft, slot: str, workload: Workload | None, why: str, *, remove: bool = True) -> None:
     """Stops what is in the slot; removes the slot when nothing is left that could run."""
     world = draft.world
+    if remove and world.slots[slot].phase is not Phase.CLOSED:
+        draft.add(do.CloseSlot(slot=slot, why=why))
+        draft.filled[slot] = ""  # nothing else may fill it in this plan
     for name in world.of_slot.get(slot, ()):
         if world.replicas[name].state in LIVE:
             draft.stop(world.replicas[name], workload, why)
@@ -90,5 +93,5 @@ def _empty(draft: Draft, slot: str, workload: Workload | None, why: str, *, remo
         world.replicas[name].state is State.LOST and not world.replicas[name].exclusive
         for name in world.of_slot.get(slot, ())
     )
-    if remove and lost_only:
+    if remove and lost_only and world.slots[slot].phase is Phase.CLOSED:
         draft.add(do.RemoveSlot(slot=slot, why=why))

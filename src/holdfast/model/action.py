@@ -145,6 +145,12 @@ class AddSlot(Deed, frozen=True):
     role: Role
 
 
+class CloseSlot(Deed, frozen=True):
+    """Not wanted any more: nothing is placed in it again."""
+
+    slot: str
+
+
 class RemoveSlot(Deed, frozen=True):
     slot: str
 
@@ -181,6 +187,7 @@ Action = (
     | RegroupGang
     | DeclareGone
     | AddSlot
+    | CloseSlot
     | RemoveSlot
     | GiveUpSlot
     | EngageBrake

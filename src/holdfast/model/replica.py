@@ -30,6 +30,7 @@ class Role(enum.StrEnum):
 class Phase(enum.StrEnum):
     OPEN = "open"  # wants a replica
     DONE = "done"
+    CLOSED = "closed"  # not wanted any more: removed as soon as nothing can run in it
     FAILED = "failed"  # it failed too often by itself: a person must look
 
 

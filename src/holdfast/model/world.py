@@ -58,6 +58,7 @@ class World:
         self.findings: dict[tuple[str, str], Finding] = {}  # by node and name
         self.brakes: dict[str, Brake] = {}
         self.brake_released_at: Instant = 0  # by hand
+        self.epoch_floor: dict[str, int] = {}  # by workload: no seat made anew starts below this
         self.launched = 0  # node numbers handed out
         self.orphans: dict[str, str] = {}  # listed by a provider, unknown to us: node -> pool
         # indexes

@@ -124,10 +124,9 @@ class Simulation:
     # the leader
 
     def leader_changed(self, control: SimControl) -> None:
-        if self.leader is not None and self.leader is not control:
-            for host in list(self.fleet.hosts.values()):
-                if host.connected:
-                    self.fleet.disconnect(host)
+        for host in list(self.fleet.hosts.values()):
+            if host.connected:  # to whoever led before, even if that was an earlier life of the same one
+                self.fleet.disconnect(host)
         self.leader = control
         self.reach()
 

@@ -9,7 +9,7 @@ from holdfast.model.plan import Plan
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Level
 
-QUIET = (do.AskProvider, do.ListPool, do.AddSlot)
+QUIET = (do.AskProvider, do.ListPool, do.AddSlot, do.RemoveSlot)
 OPENING_MS = 2_000  # everybody joins when the story begins: no news
 
 
@@ -62,7 +62,7 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             return node, f" {offer}"
         case do.RegroupGang(workload=name, generation=generation):
             return name, f" generation {generation}"
-        case do.AddSlot(slot=slot) | do.RemoveSlot(slot=slot) | do.GiveUpSlot(slot=slot):
+        case do.AddSlot(slot=slot) | do.CloseSlot(slot=slot) | do.RemoveSlot(slot=slot) | do.GiveUpSlot(slot=slot):
             return slot, ""
         case do.EngageBrake(scope=scope) | do.ReleaseBrake(scope=scope):
             return scope, ""
