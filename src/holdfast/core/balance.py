@@ -40,6 +40,7 @@ from holdfast.model.world import World
 
 Floats = NDArray[np.float64]
 
+WORKLOADS_A_ROUND = 500  # looked at for their spread: some 50 ms at worst
 BUSIEST_NODES = 16  # looked at in one round
 GAIN_MIN = 0.001  # of a node: less is rounding
 
@@ -89,7 +90,7 @@ def _settled(world: World, workload: Workload) -> list[Replica]:
 
 def _spread_moves(world: World, room: Room, now: Instant) -> Iterator[Move]:
     open_lanes: dict[Level, Ints] = {}
-    for workload in world.workloads.values():
+    for workload in _in_turn(world, now):
         needs = workload.needs
         if not isinstance(workload.shape, Service) or workload.paused or needs.spread is Spread.NONE:
             continue
@@ -102,6 +103,14 @@ def _spread_moves(world: World, room: Room, now: Instant) -> Iterator[Move]:
             open_lanes[needs.spread_over] = np.unique(lane[room.open & ~room.standby])
         if max(crowd.values()) - min((crowd[int(x)] for x in open_lanes[needs.spread_over]), default=0) >= 2:
             yield from _mend_spread(world, room, workload, copies, crowd, now)
+
+
+def _in_turn(world: World, now: Instant) -> Iterator[Workload]:
+    """As many as one round looks at; the next round goes on where this one ends."""
+    names = list(world.workloads)
+    start = now // max(1, world.policy.balance.every_ms) * WORKLOADS_A_ROUND % max(1, len(names))
+    names = names[start:] + names[:start] if len(names) > WORKLOADS_A_ROUND else names
+    return (world.workloads[name] for name in names[:WORKLOADS_A_ROUND])
 
 
 def _mend_spread(

@@ -206,7 +206,6 @@ def _place(world: World, action: do.PlaceReplica, at: Instant) -> None:
             since=at,
             placed_at=at,
             devices=action.devices,
-            generation=node.generation,
             gang=action.gang,
             version=action.version,
             progress_ms=action.resume_ms,
@@ -247,7 +246,9 @@ def _join_gang(world: World, slot: Slot, generation: int, at: Instant) -> None:
     world.gangs[slot.workload] = replace(gang, members=(*gang.members, slot.id))
 
 
-def _seats(world: World, action: do.AddSlot | do.CloseSlot | do.RemoveSlot | do.GiveUpSlot, at: Instant) -> None:
+def _seats(
+    world: World, action: do.AddSlot | do.CloseSlot | do.RemoveSlot | do.GiveUpSlot, at: Instant
+) -> None:
     match action:
         case do.AddSlot(slot=name, workload=workload, index=number, role=role):
             floor = world.epoch_floor.get(workload, 0)

@@ -20,17 +20,14 @@ class Happened(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class NodeJoined(Happened, frozen=True):
-    """An agent said hello (again): `running` is everything that lives there, `generation` the last set it
-    applied."""
+    """An agent said hello (again): `running` is everything that lives there."""
 
     node: str
     running: tuple[str, ...] = ()
-    generation: int = 0
     pool: str = ""
     offer: str = ""
     place: Place | None = None  # a node we did not launch tells what it is
     capacity: Resources | None = None
-    session: int = 0
 
 
 class NodeSaidGoodbye(Happened, frozen=True):

@@ -62,7 +62,6 @@ class Replica(msgspec.Struct, frozen=True):
     since: Instant
     placed_at: Instant
     devices: tuple[int, ...] = ()  # which GPUs of its node
-    generation: int = 0  # of the node's desired set that first held it
     gang: int = 0  # generation of the gang it belongs to; 0: none
     version: int = 1
     ready_at: Instant = 0

@@ -61,6 +61,7 @@ class SimControl:
         self.after_append: list[Callable[[], None]] = []  # acknowledgements that wait for the journal
         self.turn_at: Instant = NEVER
         self.crash_at_step = NO_CRASH
+        self.sessions: dict[str, int] = {}  # node -> the connection it last said hello on
         self.unconfirmed: dict[str, int] = {}  # node -> generation of the set it has not confirmed
         self.kernel.after(int(name[3:]) * 10, self.tick)
 
@@ -99,6 +100,7 @@ class SimControl:
         self.inbox.clear()
         self.after_append.clear()
         self.unconfirmed.clear()
+        self.sessions.clear()
         self.turn_at = NEVER
 
     def _take_over(self, generation: int) -> None:
@@ -114,8 +116,10 @@ class SimControl:
         ]
         self.after_append.clear()
         self.unconfirmed.clear()
+        self.sessions.clear()
         self.sim.leader_changed(self)
         self._turn_now()
+        self.sim.opening(self)
         if self.mind is not None:
             for step in list(resume(self.mind.world)):
                 self._perform(step)
@@ -208,14 +212,15 @@ class SimControl:
 
     # nodes
 
-    def hear_hello(self, host: Host, sent_at: Instant, generation: int, running: tuple[str, ...]) -> None:
+    def hear_hello(self, host: Host, sent_at: Instant, session: int, running: tuple[str, ...]) -> None:
         if self.mind is None:
             return
-        joined = ev.NodeJoined(at=self.now(), node=host.id, running=running, generation=generation)
-        self.after_append.append(lambda: self._welcome(host, sent_at))
+        joined = ev.NodeJoined(at=self.now(), node=host.id, running=running)
+        self.sessions[host.id] = session
+        self.after_append.append(lambda: self._welcome(host, sent_at, session))
         self.post(joined)
 
-    def _welcome(self, host: Host, sent_at: Instant) -> None:
+    def _welcome(self, host: Host, sent_at: Instant, session: int) -> None:
         """The hello is journalled: answer it, with a lease and the whole desired set."""
         assert self.mind is not None
         node = self.mind.world.nodes.get(host.id)
@@ -223,7 +228,7 @@ class SimControl:
         delay = self.sim.network.arrives(self.name, host.id)
         if node is None or row is None or node.state not in JOINED or delay is None:
             return
-        self.kernel.after(delay, self.sim.welcomed, self, host, row, sent_at)
+        self.kernel.after(delay, self.sim.welcomed, self, host, row, sent_at, session)
         self.kernel.after(delay + 1, self.send_set, host.id)
 
     def send_set(self, node: str) -> None:
@@ -243,7 +248,7 @@ class SimControl:
         desired = desired_set(self.mind.world, node, self.now())
         delay = self.sim.network.arrives(self.name, node)
         if delay is not None and self.running:
-            self.kernel.after(delay, self.sim.set_arrived, self, node, desired)
+            self.kernel.after(delay, self.sim.set_arrived, self, node, desired, self.sessions.get(node, 0))
         self.kernel.after(TICK_MS, self._send_again, node, self.unconfirmed[node])
 
     def _send_again(self, node: str, generation: int) -> None:

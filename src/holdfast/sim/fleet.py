@@ -53,7 +53,7 @@ class Fleet:
 
     # machines
 
-    def boot(self, request: LaunchNode) -> None:
+    def boot(self, request: LaunchNode, *, seek: bool = True) -> None:
         """A machine is up and its agent starts (or starts again after a reset)."""
         host = self.hosts.get(request.node)
         if host is None:
@@ -67,7 +67,9 @@ class Fleet:
             host.frozen = host.gray = host.slow = False
             self.wire.extra[host.row] = 0
         self._refresh(host)
-        self.seek_leader(host, self.random.randint(0, 500))
+        self.wire.up[host.row] = self.wire.down[host.row] = True
+        if seek:
+            self.seek_leader(host, self.random.randint(0, 500))
 
     def remove(self, node: str) -> None:
         """The provider took the machine away."""

@@ -9,8 +9,9 @@ from holdfast.core import check
 from holdfast.core.node import DesiredSet, Report
 from holdfast.core.turn import Entry, Mind
 from holdfast.model import event as ev
-from holdfast.model.action import LaunchNode
+from holdfast.model.action import LaunchNode, TerminateNode
 from holdfast.model.node import Answer
+from holdfast.model.plan import Plan
 from holdfast.model.units import MINUTE, Instant
 from holdfast.model.verdict import Level as Belief
 from holdfast.sim.beats import BeatWire
@@ -25,7 +26,7 @@ from holdfast.sim.provider import ProviderTraits, SimProvider
 from holdfast.sim.result import Result, sum_up
 from holdfast.sim.scenario import PoolSetup, Scenario
 from holdfast.sim.store import SimStore
-from holdfast.sim.story import Story
+from holdfast.sim.story import OPENING_MS, Story
 from holdfast.sim.truth import Truth
 
 FULL_CHECK_EVERY = 50  # turns between two checks of the whole world
@@ -107,7 +108,7 @@ class Simulation:
                 why="it was there",
             )
             self.providers[pool.provider].adopt(request)
-            self.fleet.boot(request)
+            self.fleet.boot(request, seek=False)
             host = self.fleet.hosts[request.node]
             events.append(
                 ev.NodeJoined(
@@ -120,6 +121,15 @@ class Simulation:
                 )
             )
         return events
+
+    def opening(self, control: SimControl) -> None:
+        """The nodes that were there before the story begins are connected already."""
+        if self.kernel.now >= OPENING_MS or control.mind is None:
+            return
+        for name, row in control.mind.senses.beats.row.items():
+            host = self.fleet.hosts[name]
+            if not host.connected:
+                self.fleet.connected(host, row, self.kernel.now)
 
     # the leader
 
@@ -195,20 +205,22 @@ class Simulation:
         delay = self.network.arrives(host.id, leader.name) if leader is not None else None
         if leader is None or delay is None:
             return
-        machine = host.machine
-        sent = (host, self.kernel.now, machine.generation, machine.running())
+        host.session += 1  # a new connection: nothing sent on an older one counts any more
+        sent = (host, self.kernel.now, host.session, host.machine.running())
         self.kernel.after(delay + int(self.wire.extra[host.row]), leader.hear_hello, *sent)
 
-    def welcomed(self, control: SimControl, host: Host, row: int, sent_at: Instant) -> None:
+    def welcomed(self, control: SimControl, host: Host, row: int, sent_at: Instant, session: int) -> None:
+        if session != host.session:
+            return
         if self.fleet.hosts.get(host.id) is host and host.speaks and control is self.leader and control.mind:
             if control.mind.senses.beats.row.get(host.id) == row:
                 self.fleet.connected(host, row, sent_at)
                 self.wire.up[host.row] = self.network.open(host.id, control.name)
                 self.wire.down[host.row] = self.network.open(control.name, host.id)
 
-    def set_arrived(self, control: SimControl, node: str, desired: DesiredSet) -> None:
+    def set_arrived(self, control: SimControl, node: str, desired: DesiredSet, session: int) -> None:
         host = self.fleet.hosts.get(node)
-        if host is None or not host.speaks or not host.connected:
+        if host is None or not host.speaks or not host.connected or session != host.session:
             return
         self.fleet.receive_set(host, desired)
         delay = self.network.arrives(node, control.name)
@@ -293,6 +305,17 @@ class Simulation:
             if isinstance(entry, ev.NodeJudged) and entry.verdict.level is Belief.DEAD:
                 self.deaths.append((self.kernel.now, entry.node))
                 self.truth.judged_dead(entry.node, self._cut_off(entry.node))
+                self._drop_link(entry.node)
+            elif isinstance(entry, Plan):
+                for action in entry.actions:
+                    if isinstance(action, TerminateNode):
+                        self._drop_link(action.node)
+
+    def _drop_link(self, node: str) -> None:
+        """The leader no longer counts its beats: the agent will notice and say hello again."""
+        host = self.fleet.hosts.get(node)
+        if host is not None and host.connected:
+            self.fleet.disconnect(host)
 
     def _cut_off(self, node: str) -> bool:
         """Is it cut from most of the fleet? Then nobody can know better than to call it dead."""

@@ -62,7 +62,12 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             return node, f" {offer}"
         case do.RegroupGang(workload=name, generation=generation):
             return name, f" generation {generation}"
-        case do.AddSlot(slot=slot) | do.CloseSlot(slot=slot) | do.RemoveSlot(slot=slot) | do.GiveUpSlot(slot=slot):
+        case (
+            do.AddSlot(slot=slot)
+            | do.CloseSlot(slot=slot)
+            | do.RemoveSlot(slot=slot)
+            | do.GiveUpSlot(slot=slot)
+        ):
             return slot, ""
         case do.EngageBrake(scope=scope) | do.ReleaseBrake(scope=scope):
             return scope, ""

@@ -1,0 +1,1 @@
+"""Files that people write: read, checked, and turned into what the rest of holdfast speaks."""

@@ -1,0 +1,74 @@
+"""A table of the file for every struct of the domain that a user may set, made from the struct itself so that the two cannot drift.
+
+The table says `lease = "20s"` where the struct has `lease_ms`: a unit in the name is for programs, a unit in the value for people.
+A float whose default is at most one is a share. Everything read this way arrives as the struct.
+"""
+
+import enum
+from functools import cached_property
+from typing import Annotated, Any, get_origin, get_type_hints
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, create_model
+from pydantic_core import CoreSchema, core_schema
+
+from holdfast.files import leaf
+from holdfast.files.leaf import Leaf
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class Mirror:
+    def __init__(self, struct: type[msgspec.Struct], *, least_ms: int = 0, **instead: Leaf) -> None:
+        self.struct, self.least_ms, self.instead = struct, least_ms, instead
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._build, handler.generate_schema(self.model))
+
+    def _build(self, table: BaseModel) -> msgspec.Struct:
+        given = {self.fields[name]: getattr(table, name) for name in table.model_fields_set}
+        return self.struct(**given)
+
+    @cached_property
+    def fields(self) -> dict[str, str]:
+        """The name in the file -> the name in the struct."""
+        return {name.removesuffix("_ms"): name for name in self.struct.__struct_fields__}
+
+    @cached_property
+    def model(self) -> type[BaseModel]:
+        types = get_type_hints(self.struct)
+        columns: dict[str, Any] = {}
+        for field in msgspec.structs.fields(self.struct):
+            name = field.name.removesuffix("_ms")
+            default = default_of(field)
+            kind = self.instead.get(name) or self._kind(field.name, types[field.name], default)
+            columns[name] = (Annotated[types[field.name], kind], ... if default is None else default)
+        return create_model(self.struct.__name__, __base__=Strict, **columns)
+
+    def _kind(self, name: str, type_: Any, default: object) -> "Leaf | Mirror":
+        if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+            return Mirror(type_, least_ms=self.least_ms)
+        return _leaf(name, type_, default, self.least_ms).like(default)
+
+
+def _leaf(name: str, type_: Any, default: object, least_ms: int) -> Leaf:
+    if name.endswith("_ms") or name == "at":
+        return leaf.duration(least_ms if default else 0)
+    if type_ is float:
+        return leaf.SHARE if isinstance(default, float) and default <= 1 else leaf.number(0, 1000, "6")
+    if isinstance(type_, type) and issubclass(type_, enum.StrEnum):
+        return leaf.choice(type_)
+    if get_origin(type_) is tuple:
+        return leaf.NAMES
+    return {bool: leaf.FLAG, int: leaf.whole(), str: leaf.TEXT}[type_]
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> Any:
+    """None: it must be given."""
+    if field.default is not msgspec.NODEFAULT:
+        return field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return None

@@ -1,0 +1,57 @@
+"""What is wrong with a file, said so that the reader can put it right."""
+
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import NamedTuple
+
+LONGEST_SHOWN = 40
+
+
+class Problem(NamedTuple):
+    path: str  # "workloads[0].replicas"; empty: the file as a whole
+    expected: str  # "expected a whole number of at least 1, got -3"
+    suggestion: str = ""  # "Try: replicas = 3"
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        return f"{where}{self.expected}." + (f" {self.suggestion}" if self.suggestion else "")
+
+
+class FileProblem(Exception):
+    """The file cannot be used: everything found wrong with it."""
+
+    def __init__(self, file: str, problems: Iterable[Problem]) -> None:
+        self.file, self.problems = file, list(problems)
+        super().__init__("\n".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        return [f"{self.file}: {problem}" for problem in self.problems]
+
+
+def shown(value: object) -> str:
+    """A value as it stands in the file, short enough for one line."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            text = json.dumps(value)
+            return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 4] + '..."'
+        case int() | float():
+            text = str(value)
+            return text if len(text) <= LONGEST_SHOWN else f"a number of {len(text)} digits"
+        case list():
+            return "a list" if value else "an empty list"
+        case dict():
+            return "a table" if value else "an empty table"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The nearest known word or, when nothing is near, what there is."""
+    names = sorted(set(known))
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean: {near[0]}"
+    return f"There is: {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}" if names else ""
