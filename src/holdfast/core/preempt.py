@@ -12,8 +12,9 @@ checkpoint, or since it started if it makes none; a service loses nothing but th
 Refused: the exact minimum over sets of victims. It is a knapsack on every node; here the victims of one node
 are taken largest first and the ones that turn out unnecessary are let go, most important first. Refused:
 looking at every node. Replicas of low priority are looked through in the order of their priority, until
-NODES_MAX nodes are known where they give enough: 64 keeps the answer under a few milliseconds on the largest
-fleets, and later nodes could only offer victims of the same or a higher priority.
+NODES_MAX nodes are known where they give enough: later ones could only offer victims of the same or a higher
+priority. Measured at 10,000 nodes and 40,000 replicas: tens of milliseconds for an ask the size of a node,
+two when no node could ever hold it.
 """
 
 from collections.abc import Collection, Iterable, Iterator
