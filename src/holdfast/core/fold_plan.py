@@ -232,6 +232,9 @@ def _promote(world: World, action: do.PromoteStandby, at: Instant) -> None:
             progress_ms=action.resume_ms,
         ),
     )
+    seat = world.slots.get(replica.slot)
+    if seat is not None:  # the standby's own seat is empty now
+        index.put_slot(world, replace(seat, down_since=at, why=f"{replica.id} was promoted"))
     new_set(world, replica.node)
     if action.gang:
         _join_gang(world, slot, action.gang, at)

@@ -11,7 +11,9 @@ class Detection(msgspec.Struct, frozen=True):
     late_min_ms: Millis = 2_200  # never ask before this: one lost beat is nothing
     late_max_ms: Millis = 10 * SECOND  # however restless its history, ask by now
     deviations: float = 6.0  # of its own inter-arrival times
-    act_after_late_ms: Millis = 600  # from "late" to "silent": time for the peers to answer
+    act_after_late_ms: Millis = (
+        1 * SECOND
+    )  # from "late" to "silent": the peers answer, and one more beat is missed
     alone_ms: Millis = 10 * SECOND  # silence that counts when there is nobody to ask
     probe_timeout_ms: Millis = 800
     peers_asked: int = 3

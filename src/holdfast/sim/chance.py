@@ -178,7 +178,9 @@ def _trouble(
     dice: random.Random, pools: tuple[PoolSetup, ...], controls: int, quiet_from: Instant
 ) -> Trouble:
     at = dice.randint(10 * SECOND, quiet_from)
-    lasts = min(dice.choice((2, 8, 25, 60, 400, 1200)) * SECOND, max(quiet_from - at, SECOND))
+    times, every = dice.choice((1, 1, 1, 3)), min(90 * SECOND, (quiet_from - at) // 4)
+    left = max(quiet_from - at - (times - 1) * every, SECOND)
+    lasts = min(dice.choice((2, 8, 25, 60, 400, 1200)) * SECOND, left)
     kind = dice.random()
     if kind < 0.55:
         return Trouble(
@@ -187,8 +189,8 @@ def _trouble(
             nodes=_victims(dice, pools),
             lasts_ms=lasts,
             provider_knows=dice.random() < 0.5,
-            times=dice.choice((1, 1, 1, 3)),
-            every_ms=min(90 * SECOND, max(1, (quiet_from - at) // 3)),
+            times=times,
+            every_ms=every,
         )
     if kind < 0.75:
         return Trouble(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.core import placement
 from holdfast.model.node import JOINED, NodeState
 from holdfast.model.replica import LIVE, Phase, Role, Slot, State
+from holdfast.model.units import MINUTE, Instant
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Service, Training, Workload
 from holdfast.model.world import World
@@ -17,18 +18,25 @@ from holdfast.model.world import World
 if TYPE_CHECKING:
     from holdfast.sim.run import Simulation
 
+JUST_NOW_MS = 2 * MINUTE
+
+
+def can_be_asked(sim: "Simulation") -> bool:
+    """A story that ends in the middle of trouble promises nothing yet."""
+    return sim.faults.last_end + sim.scenario.settle_ms <= sim.kernel.now
+
 
 def unmet_goals(sim: "Simulation") -> list[str]:
-    if sim.faults.last_end + sim.scenario.settle_ms > sim.kernel.now:
-        return []  # the story ends in the middle of trouble: nothing is promised yet
+    if not can_be_asked(sim):
+        return []
     leader = sim.listening()
     if leader is None or leader.mind is None:
         return ["nobody leads"]
     world = leader.mind.world
-    return [*_work_unmet(sim, world), *_nodes_unmet(sim, world)]
+    return [*_work_unmet(sim, world, leader.now()), *_nodes_unmet(sim, world)]
 
 
-def _work_unmet(sim: "Simulation", world: World) -> list[str]:
+def _work_unmet(sim: "Simulation", world: World, now: Instant) -> list[str]:
     found = []
     for name, workload in world.workloads.items():
         if workload.paused:
@@ -40,15 +48,11 @@ def _work_unmet(sim: "Simulation", world: World) -> list[str]:
                 why = _excuse(world, workload, slot)
                 if not why:
                     found.append(f"{slot_id} is not running: {slot.why or 'no reason known'}")
-            elif (
-                isinstance(workload.shape, Service)
-                and slot.phase is Phase.OPEN
-                and (
-                    not any(c.state is State.READY for c in copies)
-                    and not sim.fleet.programs[name].fails_at_start
-                )
-            ):
-                found.append(f"{slot_id} is not ready")
+            elif isinstance(workload.shape, Service) and slot.phase is Phase.OPEN:
+                broken = sim.fleet.programs[name].fails_at_start
+                just_now = slot.down_since > now - JUST_NOW_MS  # it failed by itself a moment ago
+                if not (broken or just_now or any(c.state is State.READY for c in copies)):
+                    found.append(f"{slot_id} is not ready")
     return found
 
 

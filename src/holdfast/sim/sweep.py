@@ -35,12 +35,13 @@ class SweepResult(msgspec.Struct, frozen=True):
     sim_node_hours: float
     nodes_lost: int
     turns: int
+    unsettled: int  # stories that ended too soon to ask whether all is well: must be none
     seconds: float
     failures: tuple[Failure, ...] = ()
 
     @property
     def fine(self) -> bool:
-        return not (self.violations or self.failed_liveness)
+        return not (self.violations or self.failed_liveness or self.unsettled)
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -58,6 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
     node_hours: float
     nodes_lost: int
     turns: int
+    settled: bool
 
 
 def one(job: Job) -> Outcome:
@@ -71,6 +73,7 @@ def one(job: Job) -> Outcome:
         result.node_hours,
         result.nodes_lost,
         result.turns,
+        result.settled,
     )
 
 
@@ -105,6 +108,7 @@ def sweep(
         sim_node_hours=round(sum(outcome.node_hours for outcome in outcomes), 1),
         nodes_lost=sum(outcome.nodes_lost for outcome in outcomes),
         turns=sum(outcome.turns for outcome in outcomes),
+        unsettled=sum(not outcome.settled for outcome in outcomes),
         seconds=round(time.perf_counter() - began, 2),
         failures=failures,
     )
