@@ -164,8 +164,8 @@ def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
 
 
 def _reconcile(world: World, replica: Replica, event: ev.NodeJoined) -> None:
-    """What does the node really run, against what we thought? What it does not name does not run: an agent takes
-    sets only from the connection it said hello on, so nothing sent before can still start something."""
+    """What does the node really run, against what we thought? What it does not name does not run: an agent
+    takes sets only from the connection it said hello on, so nothing sent before can still start something."""
     if replica.id in event.running:
         slot = world.slots.get(replica.slot)
         if replica.state is State.LOST:

@@ -32,7 +32,7 @@ def resized(world: World, workload: Workload) -> tuple[Service, str]:
     domains = len({offer.place.domain(level) for offer in offers})
     policy = world.policy.detection
     times = redundancy.Times(
-        detect_ms=policy.late_min_ms + policy.act_after_late_ms + policy.probe_timeout_ms,
+        detect_ms=policy.silent_min_ms,
         restart_ms=RESTART_MS,
         boot_ms=BOOT_MS,
         promote_ms=PROMOTE_MS,

@@ -114,7 +114,8 @@ class Beats:
     def _regrade(self, row: int, now: Instant) -> None:
         policy = self.policy
         late = int(self.usual[row])
-        steps = (late, late + policy.act_after_late_ms, max(policy.alone_ms, late + policy.act_after_late_ms))
+        act = max(late + policy.act_after_late_ms, policy.silent_min_ms)
+        steps = (late, act, max(policy.alone_ms, act))
         silent = now - int(self.heard[row])
         grade = sum(silent >= step for step in steps)
         self.grade[row] = grade

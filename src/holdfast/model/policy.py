@@ -11,9 +11,8 @@ class Detection(msgspec.Struct, frozen=True):
     late_min_ms: Millis = 2_200  # never ask before this: one lost beat is nothing
     late_max_ms: Millis = 10 * SECOND  # however restless its history, ask by now
     deviations: float = 6.0  # of its own inter-arrival times
-    act_after_late_ms: Millis = (
-        1 * SECOND
-    )  # from "late" to "silent": the peers answer, and one more beat is missed
+    act_after_late_ms: Millis = 900  # from "late" to "silent": time for the peers to answer
+    silent_min_ms: Millis = 3_400  # and never before a third beat is missed, with room for its delay
     alone_ms: Millis = 10 * SECOND  # silence that counts when there is nobody to ask
     probe_timeout_ms: Millis = 800
     peers_asked: int = 3

@@ -1,7 +1,7 @@
 """Random fleets, workloads and faults, from a seed: what a sweep runs.
 
-The faults stop early enough that everything can be well again by the end; the last part of the run is for that. Nothing here looks
-at what the core does: the same seed is the same story for every version of it.
+The faults stop early enough that everything can be well again by the end; the last part of the run is for
+that. Nothing here looks at what the core does: the same seed is the same story for every version of it.
 """
 
 import random

@@ -1,7 +1,7 @@
 """Many random stories, and for each that fails the smallest one that still does.
 
-Shrinking takes away faults, changes and workloads one by one (and then nodes), as long as the run still fails in the same way.
-What is left is the story a person reads.
+Shrinking takes away faults, changes and workloads one by one (and then nodes), as long as the run still fails
+in the same way. What is left is the story a person reads.
 """
 
 import multiprocessing
