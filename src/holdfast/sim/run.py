@@ -29,6 +29,7 @@ from holdfast.sim.store import SimStore
 from holdfast.sim.story import OPENING_MS, Story
 from holdfast.sim.truth import Truth
 
+PROBE_TRIES = 4
 FULL_CHECK_EVERY = 50  # turns between two checks of the whole world
 
 
@@ -207,7 +208,7 @@ class Simulation:
             return
         host.session += 1  # a new connection: nothing sent on an older one counts any more
         sent = (host, self.kernel.now, host.session, host.machine.running())
-        self.kernel.after(delay + int(self.wire.extra[host.row]), leader.hear_hello, *sent)
+        self.kernel.after(delay + self.delay_of(host), leader.hear_hello, *sent)
 
     def welcomed(self, control: SimControl, host: Host, row: int, sent_at: Instant, session: int) -> None:
         if session != host.session:
@@ -248,27 +249,32 @@ class Simulation:
         if asked is not None:
             self.kernel.after(asked, self._probe, control, peer, node)
 
-    def _probe(self, control: SimControl, peer: str, node: str) -> None:
+    def _probe(self, control: SimControl, peer: str, node: str, until: Instant = 0) -> None:
+        """A peer tries several times within the time-out: one lost packet is no evidence."""
         prober, target = self.fleet.hosts.get(peer), self.fleet.hosts.get(node)
         if prober is None or not prober.speaks:
             return
-        answer, took = self._try_twice(peer, target)
+        timeout = self.scenario.policy.detection.probe_timeout_ms
+        until = until or self.kernel.now + timeout
+        answer = target.answers_probe() if target is not None else Answer.TIMEOUT
+        there, back = self.network.arrives(peer, node), self.network.arrives(node, peer)
+        took = (
+            until if there is None or back is None or target is None else there + back + self.delay_of(target)
+        )
+        if answer is not Answer.TIMEOUT and self.kernel.now + took <= until:
+            self._answer(control, peer, node, answer, took)
+        elif (again := self.kernel.now + timeout // PROBE_TRIES) < until:
+            self.kernel.at(again, self._probe, control, peer, node, until)
+        else:
+            self._answer(control, peer, node, Answer.TIMEOUT, until - self.kernel.now)
+
+    def delay_of(self, host: Host) -> int:
+        return int(self.wire.extra[host.row])
+
+    def _answer(self, control: SimControl, peer: str, node: str, answer: Answer, took: int) -> None:
         reply = self.network.arrives(peer, control.name)
         if reply is not None:
             self.kernel.after(took + reply, control.hear_answer, node, peer, answer)
-
-    def _try_twice(self, peer: str, target: Host | None) -> tuple[Answer, int]:
-        """A probe is two tries within its time-out: one lost packet is no evidence."""
-        timeout = self.scenario.policy.detection.probe_timeout_ms
-        for waited in (0, timeout // 2):
-            if target is None or (answer := target.answers_probe()) is Answer.TIMEOUT:
-                break
-            there, back = self.network.arrives(peer, target.id), self.network.arrives(target.id, peer)
-            if there is not None and back is not None:
-                took = waited + there + back + int(self.wire.extra[target.row])
-                if took <= timeout:
-                    return answer, took
-        return Answer.TIMEOUT, timeout
 
     # machines
 
