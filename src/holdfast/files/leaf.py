@@ -1,7 +1,8 @@
 """The kinds of value that people write: a duration, a size, an amount of money, a count, a name.
 
-Each kind knows what to call itself when the value is wrong, an example, how to read it, and how to show it. pydantic does the tables
-around them; its own messages speak of Python's types, which is not what the writer of the file thinks in.
+Each kind knows what to call itself when the value is wrong, an example, how to read it, and how to show it.
+pydantic does the tables around them; its own messages speak of Python's types, which is not what the writer
+of the file thinks in.
 """
 
 import enum
@@ -9,6 +10,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler
@@ -33,12 +36,16 @@ class Leaf:
         example: str,
         read: Callable[[object], object],
         show: Callable[[Any], str] = lambda value: json.dumps(value),
+        choices: tuple[str, ...] = (),
     ) -> None:
         self.expected, self.example, self.read, self.show = expected, example, read, show
+        self.choices = choices
 
     def like(self, default: object) -> "Leaf":
         """The same, with an example that suits the field."""
-        return Leaf(self.expected, self.show(default), self.read, self.show) if default else self
+        if not default:
+            return self
+        return Leaf(self.expected, self.show(default), self.read, self.show, self.choices)
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._checked)
@@ -47,8 +54,12 @@ class Leaf:
         try:
             return self.read(value)
         except (ValueError, TypeError, OverflowError):
-            words = {"expected": self.expected, "example": self.example}
+            words = {"expected": self.expected, "example": self._nearest(value)}
             raise PydanticCustomError("leaf", "expected {expected}", words) from None
+
+    def _nearest(self, value: object) -> str:
+        near = get_close_matches(value, self.choices, n=1) if isinstance(value, str) else []
+        return json.dumps(near[0]) if near else self.example
 
 
 def _number(value: object) -> float:
@@ -69,9 +80,8 @@ def whole(least: int = 0, most: int = MOST, example: int | None = None) -> Leaf:
             raise ValueError
         return int(_within(value, least, most))
 
-    few = {0: "a whole number of at least 0", 1: "a whole number of at least 1"}
-    expected = few.get(least, f"a whole number from {least:,}")
-    return Leaf(f"{expected} and at most {most:,}", str(example or max(1, least)), read, str)
+    expected = f"a whole number of at least {least} (at most {most:,})"
+    return Leaf(expected, str(example or max(1, least)), read, str)
 
 
 def number(least: float, most: float, example: str) -> Leaf:
@@ -138,7 +148,7 @@ def _share(value: object) -> float:
         found = re.fullmatch(rf"\s*({NUMBER})\s*%\s*", value)
         if not found:
             raise ValueError
-        value = float(found[1]) / 100
+        value = float(Decimal(found[1]) / 100)  # exact: 99.9% is 0.999, not 0.9990000000000001
     return _within(_number(value), 0.0, 1.0)
 
 
@@ -193,18 +203,24 @@ def choice(values: type[enum.StrEnum] | tuple[str, ...]) -> Leaf:
             raise ValueError
         return known[word]
 
-    return Leaf(f"one of: {', '.join(known)}", json.dumps(next(iter(known))), read, lambda v: json.dumps(str(v)))
+    def show(value: object) -> str:
+        return json.dumps(str(value))
+
+    first = json.dumps(next(iter(known)))
+    return Leaf(f"one of: {', '.join(known)}", first, read, show, tuple(known))
 
 
 def show_milli(value: int) -> str:
     return f"{value / 1000:g}"
 
 
-TEXT = Leaf("a text in quotes, at most 500 characters", '"web"', _text)
+TEXT = Leaf("a text in quotes, at most 500 characters", '"..."', _text)
 IDENTITY = Leaf("a name of letters, digits, - and _, at most 63 long", '"web"', _name)
 FLAG = Leaf("true or false", "true", _flag)
 NAMES = Leaf("a list of texts", '["a", "b"]', _names, lambda value: json.dumps(list(value)))
-LABELS = Leaf("a table of texts", '{ team = "x" }', _labels, lambda value: "{}" if not value else json.dumps(value))
+LABELS = Leaf(
+    "a table of texts", '{ team = "x" }', _labels, lambda value: "{}" if not value else json.dumps(value)
+)
 MEMORY = Leaf('a size such as "512MiB" or "32GiB"', '"32GiB"', _mebibytes, _show_memory)
 MONEY = Leaf(
     'dollars an hour, such as 1.2 or "$1.20"', "1.2", _micro_usd, lambda value: f"{value / 1_000_000:g}"

@@ -1,7 +1,7 @@
-"""A table of the file for every struct of the domain that a user may set, made from the struct itself so that the two cannot drift.
+"""A table of the file for a struct of the domain, made from the struct itself so that the two cannot drift.
 
-The table says `lease = "20s"` where the struct has `lease_ms`: a unit in the name is for programs, a unit in the value for people.
-A float whose default is at most one is a share. Everything read this way arrives as the struct.
+The table says `lease = "20s"` where the struct has `lease_ms`: a unit in the name is for programs, a unit in
+the value for people. A float whose default is at most one is a share. What is read arrives as the struct.
 """
 
 import enum
