@@ -1,0 +1,184 @@
+"""Does what the tables say agree with itself? Names that exist, limits in order, faults that can happen.
+
+A check names the fields it reads, so that it can be left out when one of them could not be read.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from holdfast.files.fault_checks import changes_can_happen, faults_can_happen
+from holdfast.files.forms import Kind, ScenarioForm, WorkloadForm
+from holdfast.files.problem import Problem, did_you_mean
+
+SHAPE_FIELDS: dict[Kind, tuple[str, ...]] = {
+    Kind.SERVICE: ("replicas", "availability", "standby"),
+    Kind.JOB: ("standby",),
+    Kind.TRAINING: ("nodes_min", "nodes_max", "standby"),
+    Kind.SWEEP: ("tasks", "parallel"),
+}
+MUST_HAVE: dict[Kind, str] = {Kind.TRAINING: "nodes_min", Kind.SWEEP: "tasks"}
+
+
+class Check(NamedTuple):
+    run: Callable[[ScenarioForm], Iterator[Problem]]
+    reads: frozenset[str]
+
+
+def problems(form: ScenarioForm, broken: frozenset[str] = frozenset()) -> list[Problem]:
+    return [problem for check in CHECKS if not check.reads & broken for problem in check.run(form)]
+
+
+def there_is_a_pool(form: ScenarioForm) -> Iterator[Problem]:
+    if not form.pools:
+        yield Problem(
+            "pools", "expected at least one pool, got none", 'Try: [[pools]] with name = "std" and nodes = 3'
+        )
+
+
+def names_are_unique(form: ScenarioForm) -> Iterator[Problem]:
+    yield from _repeated("pools", [pool.name for pool in form.pools])
+    yield from _repeated("workloads", [workload.name for workload in form.workloads])
+    for number, pool in enumerate(form.pools):
+        yield from _repeated(f"pools[{number}].offers", [offer.name for offer in pool.offers])
+        if len(set(pool.zones)) < len(pool.zones):
+            yield Problem(f"pools[{number}].zones", "expected each zone once, got one twice")
+
+
+def _repeated(table: str, names: list[str]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for number, name in enumerate(names):
+        if name in first:
+            where = f"{table}[{number}].name"
+            yield Problem(where, f'expected a name of its own, got "{name}" again', f'Try: name = "{name}-2"')
+        first.setdefault(name, number)
+
+
+def pool_limits_are_in_order(form: ScenarioForm) -> Iterator[Problem]:
+    for number, pool in enumerate(form.pools):
+        where = f"pools[{number}]"
+        if pool.max is not None and pool.nodes > pool.max:
+            text = f"expected at most max ({pool.max}), got {pool.nodes}"
+            yield Problem(f"{where}.nodes", text, f"Try: max = {pool.nodes}")
+        if pool.min is not None and pool.max is not None and pool.min > pool.max:
+            text = f"expected at most max ({pool.max}), got {pool.min}"
+            yield Problem(f"{where}.min", text, f"Try: min = {pool.max}")
+        if not pool.zones and not pool.offers:
+            yield Problem(f"{where}.zones", "expected at least one zone, got none", 'Try: zones = ["a"]')
+
+
+def workloads_have_the_fields_of_their_kind(form: ScenarioForm) -> Iterator[Problem]:
+    for number, workload in enumerate(form.workloads):
+        yield from _shape_problems(f"workloads[{number}]", workload)
+
+
+def _shape_problems(where: str, workload: WorkloadForm) -> Iterator[Problem]:
+    own = SHAPE_FIELDS[workload.kind]
+    for name in dict.fromkeys(field for fields in SHAPE_FIELDS.values() for field in fields):
+        if name in workload.model_fields_set and name not in own:
+            text = f"expected no such field in a {workload.kind}, got one"
+            yield Problem(f"{where}.{name}", text, f"A {workload.kind} has: {', '.join(own)}")
+    needed = MUST_HAVE.get(workload.kind)
+    if needed and getattr(workload, needed) is None:
+        text = f"expected a whole number of at least 1 in a {workload.kind}, got nothing"
+        yield Problem(f"{where}.{needed}", text, f"Try: {needed} = 2")
+    least, most = workload.nodes_min, workload.nodes_max
+    if least is not None and most is not None and least > most:
+        text = f"expected at most nodes_max ({most}), got {least}"
+        yield Problem(f"{where}.nodes_min", text, f"Try: nodes_min = {most}")
+    if workload.availability is not None and not 0 < workload.availability < 1:
+        text = f"expected a share above 0 and below 1, got {workload.availability:g}"
+        yield Problem(f"{where}.availability", text, 'Try: availability = "99.9%"')
+
+
+def after_names_workloads(form: ScenarioForm) -> Iterator[Problem]:
+    names = {workload.name for workload in form.workloads}
+    for number, workload in enumerate(form.workloads):
+        for other in workload.after:
+            if other not in names:
+                text = f'expected the name of a workload, got "{other}"'
+                yield Problem(
+                    f"workloads[{number}].after", text, did_you_mean(other, names - {workload.name})
+                )
+
+
+def after_has_no_circle(form: ScenarioForm) -> Iterator[Problem]:
+    waits = {workload.name: workload.after for workload in form.workloads}
+    told: set[str] = set()
+    for number, workload in enumerate(form.workloads):
+        circle = _circle(waits, workload.name)
+        if circle and workload.name not in told:
+            told.update(circle)
+            text = f"expected an order without circles, got {' -> '.join(circle)}"
+            yield Problem(f"workloads[{number}].after", text, f'Try: leave out "{circle[1]}"')
+
+
+def _circle(waits: dict[str, tuple[str, ...]], start: str) -> list[str]:
+    """A way from the start back to it, if there is one."""
+    came_from: dict[str, str] = {}
+    todo = [start]
+    while todo:
+        name = todo.pop()
+        for other in waits.get(name, ()):
+            if other == start:
+                way = [start, name]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if other not in came_from:
+                came_from[other] = name
+                todo.append(other)
+    return []
+
+
+def providers_are_used(form: ScenarioForm) -> Iterator[Problem]:
+    used = {pool.provider for pool in form.pools}
+    for name in form.providers:
+        if name not in used:
+            yield Problem(
+                f"providers.{name}", "expected the provider of a pool, got another", did_you_mean(name, used)
+            )
+
+
+def all_begins_before_the_end(form: ScenarioForm) -> Iterator[Problem]:
+    instants: list[tuple[str, int]] = [
+        *(
+            (f"faults[{n}].at", fault.at + (fault.times - 1) * fault.every_ms)
+            for n, fault in enumerate(form.faults)
+        ),
+        *((f"changes[{n}].at", change.at) for n, change in enumerate(form.changes)),
+        *((f"workloads[{n}].applied_at", item.applied_at) for n, item in enumerate(form.workloads)),
+    ]
+    for where, at in instants:
+        if at >= form.lasts:
+            text = f"expected a time before the end ({form.lasts / 1000:g}s), got {at / 1000:g}s"
+            yield Problem(where, text, f'Try: lasts = "{at // 60_000 + 10}m"')
+
+
+def _reads(*fields: str) -> frozenset[str]:
+    return frozenset(fields)
+
+
+POOL_FACTS = (
+    "pools.?",
+    "pools.name",
+    "pools.nodes",
+    "pools.zones",
+    "pools.offers",
+    "pools.provider",
+    "pools.region",
+)
+CHECKS: Iterable[Check] = (
+    Check(there_is_a_pool, _reads("pools", "pools.?")),
+    Check(names_are_unique, _reads("pools.name", "workloads.name", "pools.offers", "pools.zones")),
+    Check(pool_limits_are_in_order, _reads("pools.zones", "pools.offers")),
+    Check(workloads_have_the_fields_of_their_kind, _reads("workloads", "workloads.kind", "workloads.?")),
+    Check(after_names_workloads, _reads("workloads", "workloads.name")),
+    Check(after_has_no_circle, _reads("workloads.name")),
+    Check(providers_are_used, _reads(*POOL_FACTS, "pools")),
+    Check(all_begins_before_the_end, _reads("lasts")),
+    Check(
+        faults_can_happen,
+        _reads(*POOL_FACTS, "pools", "workloads", "workloads.name", "control_planes", "faults.?"),
+    ),
+    Check(changes_can_happen, _reads(*POOL_FACTS, "pools", "workloads", "workloads.name", "workloads.kind")),
+)

@@ -1,0 +1,139 @@
+"""Can the faults of a scenario happen, and can its people do what they do? Does what they name exist?"""
+
+import re
+from collections.abc import Iterator
+
+from holdfast.files import convert
+from holdfast.files.forms import Deed, Kind, ScenarioForm
+from holdfast.files.problem import Problem, did_you_mean
+from holdfast.model.place import Level
+from holdfast.sim.scenario import Change, Fault, Trouble
+
+OF_NODES = frozenset(
+    {
+        Fault.CRASH,
+        Fault.KILL,
+        Fault.HANG,
+        Fault.SLOW,
+        Fault.GRAY,
+        Fault.AGENT_RESTART,
+        Fault.SPOT_NOTICE,
+        Fault.SPOT_TAKEN,
+    }
+)
+OF_PROVIDERS = frozenset(
+    {
+        Fault.PROVIDER_OUTAGE,
+        Fault.PROVIDER_SLOW,
+        Fault.PROVIDER_LIES,
+        Fault.PROVIDER_ERRORS,
+        Fault.STOCK_OUT,
+    }
+)
+MUST_LAST = OF_PROVIDERS | {Fault.PARTITION, Fault.CONTROL_PAUSE}
+OF_WORKLOADS = frozenset({Deed.DELETE, Deed.PAUSE, Deed.RESUME, Deed.SCALE, Deed.UPDATE})
+
+
+class Known:
+    """Every name that a fault may use."""
+
+    def __init__(self, form: ScenarioForm) -> None:
+        self.workloads = {workload.name: workload for workload in form.workloads}
+        self.providers = {pool.provider for pool in form.pools}
+        self.controls = {f"cp-{number}" for number in range(1, form.control_planes + 1)}
+        self.nodes = {name for pool in form.pools for name in convert.first_nodes(pool.name, pool.nodes)}
+        self.launching = [pool.name for pool in form.pools if pool.can_launch]
+        places = [offer.place for pool in form.pools for offer in convert.offers(pool)]
+        levels = (Level.PROVIDER, Level.REGION, Level.ZONE, Level.RACK)
+        self.domains = {f"{level}:{getattr(place, level)}" for place in places for level in levels}
+        self.domains |= {f"domain:{place.domain(Level.ZONE)}" for place in places}
+        self.domains |= {f"runs:{name}" for name in self.workloads}
+
+    def is_node(self, name: str) -> bool:
+        """A node of the beginning, or one launched later: `std-1`."""
+        pool, _, number = name.rpartition("-")
+        return name in self.nodes or (
+            pool in self.launching and re.fullmatch(r"[1-9]\d{0,5}", number) is not None
+        )
+
+    def are_nodes(self, name: str) -> bool:
+        return name == "*" or name in self.domains or self.is_node(name)
+
+
+def faults_can_happen(form: ScenarioForm) -> Iterator[Problem]:
+    known = Known(form)
+    for number, trouble in enumerate(form.faults):
+        where = f"faults[{number}]"
+        yield from _names(where, trouble, known)
+        yield from _what_it_needs(where, trouble, known)
+
+
+def _names(where: str, trouble: Trouble, known: Known) -> Iterator[Problem]:
+    for place, name in enumerate(trouble.nodes):
+        if not known.are_nodes(name):
+            text = f'expected a node, or a group such as "zone:a", got "{name}"'
+            yield Problem(f"{where}.nodes[{place}]", text, did_you_mean(name, known.nodes | known.domains))
+    if trouble.provider and trouble.provider not in known.providers:
+        text = f'expected the provider of a pool, got "{trouble.provider}"'
+        yield Problem(f"{where}.provider", text, did_you_mean(trouble.provider, known.providers))
+    if trouble.control and trouble.control not in known.controls:
+        text = f'expected a control plane, got "{trouble.control}"'
+        yield Problem(f"{where}.control", text, did_you_mean(trouble.control, known.controls))
+
+
+def _what_it_needs(where: str, trouble: Trouble, known: Known) -> Iterator[Problem]:
+    fault = trouble.fault
+    if fault in OF_NODES and not trouble.nodes:
+        example = min(known.nodes, default="std-a")
+        yield Problem(
+            f"{where}.nodes",
+            f"expected the nodes that {fault} happens to, got none",
+            f'Try: nodes = ["{example}"]',
+        )
+    if fault is Fault.PARTITION and not trouble.nodes and not trouble.control:
+        yield Problem(
+            f"{where}.nodes", "expected nodes or a control to cut off, got none", 'Try: nodes = ["zone:a"]'
+        )
+    if fault in OF_PROVIDERS and not trouble.provider:
+        example = min(known.providers, default="local")
+        yield Problem(
+            f"{where}.provider",
+            "expected the provider it happens to, got none",
+            f'Try: provider = "{example}"',
+        )
+    if fault in MUST_LAST and not trouble.lasts_ms:
+        yield Problem(
+            f"{where}.lasts", f"expected how long the {fault} lasts, got nothing", 'Try: lasts = "2m"'
+        )
+    if fault is Fault.CLOCK_JUMP and not trouble.jump_ms:
+        yield Problem(f"{where}.jump", "expected how far the clock jumps, got nothing", 'Try: jump = "90s"')
+    if trouble.times > 1 and not trouble.every_ms:
+        yield Problem(
+            f"{where}.every",
+            f"expected the time between {trouble.times} faults, got nothing",
+            'Try: every = "1m"',
+        )
+
+
+def changes_can_happen(form: ScenarioForm) -> Iterator[Problem]:
+    known = Known(form)
+    for number, change in enumerate(form.changes):
+        where = f"changes[{number}]"
+        if change.do in OF_WORKLOADS:
+            yield from _workload_change(where, change, known)
+        elif change.do != Deed.RELEASE_BRAKE and not known.is_node(change.node):
+            text = f'expected the node to {change.do}, got "{change.node}"'
+            yield Problem(f"{where}.node", text, did_you_mean(change.node, known.nodes))
+
+
+def _workload_change(where: str, change: Change, known: Known) -> Iterator[Problem]:
+    workload = known.workloads.get(change.workload)
+    if workload is None:
+        text = f'expected the workload to {change.do}, got "{change.workload}"'
+        yield Problem(f"{where}.workload", text, did_you_mean(change.workload, known.workloads))
+    elif change.do == Deed.SCALE and workload.kind is not Kind.SERVICE:
+        yield Problem(f"{where}.workload", f"expected a service to scale, got a {workload.kind}")
+    elif change.do == Deed.SCALE and change.replicas < 1:
+        yield Problem(
+            f"{where}.replicas", "expected how many replicas it gets, got none", "Try: replicas = 3"
+        )
