@@ -1,0 +1,63 @@
+"""What the command line says, and how it fails: one `error:` line and one `hint:` line, never a traceback."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from holdfast.model.policy import Policy
+    from holdfast.sim.scenario import Scenario
+
+FAILED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def fail(errors: Sequence[str], hint: str = "", code: int = BAD_INPUT) -> NoReturn:
+    for error in errors:
+        print(f"error: {error}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def as_json(value: object) -> None:
+    """One object on one line, so that the last line of the output is all a program needs."""
+    import msgspec
+
+    print(msgspec.json.encode(value).decode())
+
+
+def read_scenario(path: Path, *, json_too: bool = False) -> "Scenario":
+    from holdfast.files import scenario
+    from holdfast.files.problem import FileProblem
+
+    try:
+        return scenario.read(path)
+    except FileProblem as problem:
+        _refuse(problem, "every field is in docs/reference/scenario-file.md", json_too)
+
+
+def read_policy(path: Path | None, *, json_too: bool = False) -> "Policy | None":
+    from holdfast.files import policy
+    from holdfast.files.problem import FileProblem
+
+    if path is None:
+        return None
+    try:
+        return policy.read(path)
+    except FileProblem as problem:
+        _refuse(problem, "a policy file has tables such as [detection] and [leases]", json_too)
+
+
+def _refuse(problem: "Exception", hint: str, json_too: bool) -> NoReturn:
+    from holdfast.files.problem import FileProblem
+
+    assert isinstance(problem, FileProblem)
+    if json_too:
+        print(json.dumps({"file": problem.file, "problems": [p._asdict() for p in problem.problems]}))
+    fail(problem.lines(), hint)

@@ -1,0 +1,50 @@
+"""`holdfast sim what-if FILE`: the same fleet under several seeds, and what to expect of it."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import say
+from holdfast.cli.options import File, Jobs, Json, Picture, PolicyFile
+
+
+def what_if(
+    file: File,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, max=100_000, help="How many times, each with its own luck.")
+    ] = 5,
+    policy: PolicyFile = None,
+    picture: Picture = None,
+    jobs: Jobs = 0,
+    json: Json = False,
+) -> None:
+    """Run a scenario under several seeds: what to expect of it. Exit 1 when a run ended badly."""
+    from msgspec.structs import replace
+
+    from holdfast.cli.sim_sweep import progress
+
+    scenario = say.read_scenario(file, json_too=json)
+    numbers = say.read_policy(policy, json_too=json)
+    scenario = replace(scenario, policy=numbers) if numbers else scenario
+    if picture is not None:
+        from holdfast.cli import picture as drawing
+
+        drawing.ready(picture)
+
+    from holdfast.cli import forecast
+    from holdfast.cli.samples import Samples
+    from holdfast.sim.run import Simulation
+
+    first = Simulation(scenario)
+    samples = Samples(first)
+    with progress(seeds) as step:
+        results = forecast.run_all(first, seeds, jobs, step)
+    told = forecast.forecast(scenario, results)
+    if json:
+        say.as_json(told)
+    else:
+        print(forecast.tell(told))
+    if picture is not None:
+        drawing.draw(first, results[0], samples, picture)
+    if told.failed_seeds:
+        raise typer.Exit(say.FAILED)
