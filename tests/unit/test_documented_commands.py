@@ -1,15 +1,23 @@
 """What the front pages tell a reader to type exists."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
+
+from holdfast.cli import reference as cli_reference
+from holdfast.cli.main import app
+from holdfast.files import reference as file_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page for page in ("README.md", "CONTRIBUTING.md") if (ROOT / page).exists()]
 
 CODE = re.compile(r"^```.*?\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 MAKE = re.compile(r"(?:^|&&|;|\$ )\s*make +([a-z][a-z-]*)", re.MULTILINE)
+HOLDFAST = re.compile(r"(?:^|&&|;|\||\$ )\s*(?:[\w./]*/)?holdfast((?: +[a-z][a-z-]*)*)(?= |$)", re.MULTILINE)
+DOCS = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if page.exists()]
 TARGET = re.compile(r"^([a-z][a-z-]*):(?!=)", re.MULTILINE)
 
 
@@ -38,3 +46,45 @@ def test_every_target_has_a_line_of_help() -> None:
 def test_commands_are_read_from_code_and_not_from_prose() -> None:
     text = "To make sure, run `make check`.\n```sh\ncd x && make venv\n$ make test ARGS=1\n```\n"
     assert MAKE.findall(code_in(text)) == ["check", "venv", "test"]
+
+
+def unknown_words(words: list[str]) -> list[str]:
+    """What is left of `sim run x` when the commands that exist have been followed; arguments are allowed."""
+    command: object = typer.main.get_command(app)
+    for number, word in enumerate(words):
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            return []
+        if word not in inner:
+            return words[number:]
+        command = inner[word]
+    return []
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_holdfast_command_in_the_docs_exists(page: Path) -> None:
+    named = HOLDFAST.findall(code_in(page.read_text(encoding="utf-8")))
+    assert [words for words in named if unknown_words(words.split())] == []
+
+
+def test_a_command_that_does_not_exist_is_noticed() -> None:
+    lines = ["holdfast sim run x.toml | head", "$ holdfast sim fly --fast", "cd a && holdfast sim what-if f"]
+    text = "\n".join(["```sh", *lines, "```", ""])
+    named = [words.split() for words in HOLDFAST.findall(code_in(text + "`holdfast swim`, holdfast is"))]
+    assert named == [["sim", "run"], ["sim", "fly"], ["sim", "what-if", "f"], ["swim"]]
+    assert [unknown_words(words) for words in named] == [[], ["fly"], [], ["swim"]]
+
+
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [("scenario-file.md", file_reference.page), ("cli.md", cli_reference.page)],
+)
+def test_the_reference_is_what_the_code_says(page: str, made: Callable[[], str]) -> None:
+    """Make it anew with `python -m holdfast.files.reference` or `python -m holdfast.cli.reference`."""
+    assert (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8") == made()
+
+
+def test_every_field_of_the_reference_says_what_it_is_for_or_has_a_telling_name() -> None:
+    rows = [line for line in file_reference.page().splitlines() if line.startswith("| `")]
+    assert len(rows) > 100
+    assert not [row for row in rows if row.split(" | ")[2].strip() == ""]
