@@ -10,7 +10,7 @@ from holdfast.model import action as do
 from holdfast.model.plan import Held
 from holdfast.model.replica import Replica, Role, Slot, State, replica_id
 from holdfast.model.room import Room
-from holdfast.model.units import Instant
+from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Workload
 from holdfast.model.world import World
@@ -36,6 +36,7 @@ class Draft:
         self.ended: dict[str, None] = {}  # replicas stopped, promoted or declared gone by this plan
         self.proven: dict[str, None] = {}  # those declared gone
         self.launched = world.launched
+        self.floor = -NEVER  # priorities below this wait while room is being made for others
         self._room: Room | None = None
 
     @property

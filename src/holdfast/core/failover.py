@@ -13,17 +13,21 @@ or the node is broken.
 Gangs have a module of their own.
 """
 
+from msgspec.structs import replace
+
 from holdfast.core import gang, placement, preempt, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
 from holdfast.model.replica import LIVE, Phase, Role, Slot
 from holdfast.model.units import NEVER, seconds
-from holdfast.model.workload import Sweep, Training, Workload
+from holdfast.model.workload import Spread, Sweep, Training, Workload
 from holdfast.model.world import World
 
 
 def recover(draft: Draft) -> None:
     for workload in in_order(draft):
+        if workload.priority < draft.floor:
+            continue  # the room that others are giving up now is for somebody more important
         if isinstance(workload.shape, Training):
             gang.recover(draft, workload)
         _fill(draft, workload)
@@ -107,11 +111,14 @@ def _place(draft: Draft, workload: Workload, ready: list[Slot]) -> None:
 def ask_for(
     draft: Draft, workload: Workload, count: int, avoid: tuple[str, ...], *, again: bool
 ) -> placement.Ask:
+    needs = workload.needs
+    if isinstance(workload.shape, Sweep):  # its tasks do not stand in for each other: pack them
+        needs = replace(needs, spread=Spread.NONE)
     return placement.Ask(
-        needs=workload.needs,
+        needs=needs,
         count=count,
         at_least=1,
-        beside=copies_at(draft, workload.name),
+        beside=() if needs.spread is Spread.NONE else copies_at(draft, workload.name),
         avoid=avoid,
         use_standby=again,
     )
@@ -161,6 +168,8 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
                 owner = world.workloads.get(replica.workload)
                 why = f"{slot.id} has priority {workload.priority} over {owner.priority if owner else 0}"
                 draft.stop(replica, owner, why, cause="preemption")
+    if left < len(slots) or world.stopping:
+        draft.floor = max(draft.floor, workload.priority)
     if left:
         draft.unmet.append(Unmet(workload, left))
 

@@ -16,7 +16,7 @@ from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, 
 from holdfast.model.pool import PoolState
 from holdfast.model.replica import LIVE, Phase, Replica, Slot, State
 from holdfast.model.units import Instant
-from holdfast.model.verdict import Evidence, Level, Link, Said, Verdict
+from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict
 from holdfast.model.workload import Restart, Workload
 from holdfast.model.world import Leader, World
 
@@ -131,6 +131,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         state=state,
         since=since,
         verdict=alive(event.at, "it said hello"),
+        repair=node.repair if node.verdict.level is Level.ALIVE else _flapped(world, node, event.at),
         clues=Clues(said=Said.NOTICE if node.deadline and node.spot else Said.NOTHING),
         heard_at=event.at,
         joined_at=event.at,
@@ -202,9 +203,7 @@ def _judged(world: World, event: ev.NodeJudged) -> None:
         return
     repair, clues = node.repair, node.clues
     if event.verdict.level is Level.ALIVE and node.verdict.level is not Level.ALIVE:
-        long = event.at - node.verdict.since >= 2 * world.policy.detection.beat_ms
-        if long or node.verdict.level is Level.UNREACHABLE:  # one lost beat is no flapping
-            repair = replace(repair, flaps=(*repair.flaps, event.at)[-FLAPS_KEPT:])
+        repair = _flapped(world, node, event.at)
         clues = Clues(said=clues.said)
     index.put_node(
         world, replace(node, verdict=event.verdict, heard_at=event.heard_at, repair=repair, clues=clues)
@@ -216,7 +215,16 @@ def _judged(world: World, event: ev.NodeJudged) -> None:
         for replica_id in list(world.on_node[node.id]):
             replica = world.replicas[replica_id]
             index.put_replica(world, replace(replica, state=State.LOST, since=event.at))
-            slot_down(world, replica, event.at, f"{node.id} is dead")
+            slot_down(world, replica, event.heard_at, f"{node.id} is dead")
+
+
+def _flapped(world: World, node: Node, at: Instant) -> Repair:
+    """It is back from a silence of its own. One lost beat is no flapping, nor is a link that only we cannot use
+    (peers reached it), nor a doubt about ourselves."""
+    own = node.verdict.level is not Level.UNREACHABLE and node.verdict.evidence.doubt is Doubt.NONE
+    if own and at - node.verdict.since >= 2 * world.policy.detection.beat_ms:
+        return replace(node.repair, flaps=(*node.repair.flaps, at)[-FLAPS_KEPT:])
+    return node.repair
 
 
 def _terminated(world: World, event: ev.NodeTerminated) -> None:

@@ -30,7 +30,11 @@ def accept(world: World, plan: Plan) -> None:
         _accept(world, action, plan.at)
     for held in plan.held:
         if isinstance(held.action, do.DISRUPTIVE):
-            world.agenda.at(plan.at + world.policy.brake.hold_ms, "node", held.action.node)
+            again = plan.at + world.policy.brake.hold_ms
+            node = world.nodes.get(held.action.node)
+            if node is not None:
+                index.put_node(world, replace(node, retry_at=again))
+            world.agenda.at(again, "node", held.action.node)
 
 
 def _accept(world: World, action: do.Action, at: Instant) -> None:

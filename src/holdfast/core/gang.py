@@ -93,13 +93,16 @@ def _start(draft: Draft, workload: Workload, gang: Gang, open_: list[Slot], done
 
 def _make_room(draft: Draft, workload: Workload, ask: placement.Ask, at_least: int) -> None:
     world = draft.world
-    if world.policy.replicas.preempt and not world.brakes and not world.stopping:
+    if world.stopping:
+        draft.floor = max(draft.floor, workload.priority)
+    elif world.policy.replicas.preempt and not world.brakes:
         for name in preempt.victims_for_gang(
             world, draft.room, ask, workload.priority, frozenset(draft.ended)
         ):
             replica = world.replicas[name]
             why = f"the gang {workload.name} has priority {workload.priority}"
             draft.stop(replica, world.workloads.get(replica.workload), why, cause="preemption")
+            draft.floor = max(draft.floor, workload.priority)
     draft.unmet.append(Unmet(workload, at_least, at_least))
 
 

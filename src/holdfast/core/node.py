@@ -118,7 +118,7 @@ class NodeMachine:
                 self.processes[name] = msgspec.structs.replace(process, stopping=True)
                 instructions.append(Instruction(Do.STOP, process.wanted, now + graces.get(name, 0)))
         for name in graces:
-            if name not in self.processes:
+            if name not in self.processes and not self._reported_end(name):
                 self._report(Report(name, "ended", Ended.STOPPED, why="it was not running"))
         return instructions
 
@@ -184,6 +184,9 @@ class NodeMachine:
         return heir
 
     # reports
+
+    def _reported_end(self, replica: str) -> bool:
+        return any(report.replica == replica and report.what == "ended" for report in self.reports)
 
     def _report(self, report: Report) -> None:
         self.reports.append(report)

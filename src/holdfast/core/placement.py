@@ -1,8 +1,8 @@
 """Which nodes should these replicas go to?
 
 The rule, in order. What must hold: the node is open, the replica fits, kind, labels, taints and spot allow
-it, a required spread is kept. Then the failure domain with the fewest copies. Then the node where the
-placement strands the least GPU; among equals the one with the fewest free GPUs, and for work without GPUs a
+it, a required spread is kept. Then the failure domain with the fewest copies, and in it the node with the
+fewest. Then the node where the placement strands the least GPU; among equals the one with the fewest free GPUs, and for work without GPUs a
 node that has none, filled up before the next. Then the cheapest, then the lowest row: the same question
 always has the same answer, which replaying a journal depends on. Warm standby nodes come last, and only for
 who may use them.
@@ -77,6 +77,8 @@ class Lanes(msgspec.Struct, frozen=True):
 TYPICAL = Typical()
 NOWHERE = np.iinfo(np.int64).max
 MEMO_MAX = 256
+SHARED = 1 << 60  # a copy that is already on the node outweighs everything about the node itself
+SHARED_MAX = 6
 
 
 def place(room: Room, ask: Ask, typical: Typical = TYPICAL) -> list[Spot]:
@@ -105,6 +107,8 @@ def _place_on(room: Room, ask: Ask, count: int, typical: Typical, *, standby: bo
     if not len(rows):
         return []
     key = _keys(room, ask.needs.resources, rows, typical)
+    if ask.needs.spread is not Spread.NONE and ask.beside:
+        key = key + SHARED * np.minimum(_copies_by_row(room, ask)[rows], SHARED_MAX)
     return _one(room, ask, rows, key) if count == 1 else _many(room, ask, rows, key, count)
 
 
@@ -237,6 +241,14 @@ def _copies(room: Room, ask: Ask) -> dict[int, int]:
     return Counter(int(lane_of_row[room.row[node]]) for node in ask.beside if node in room.row)
 
 
+def _copies_by_row(room: Room, ask: Ask) -> Ints:
+    copies = np.zeros(len(room.ids), np.int64)
+    for node in ask.beside:
+        if node in room.row:
+            copies[room.row[node]] += 1
+    return copies
+
+
 def crowded(room: Room, ask: Ask) -> Bools:
     """The rows whose failure domain has a copy already."""
     lane = lanes(room, ask.needs)
@@ -265,8 +277,12 @@ def _many(room: Room, ask: Ask, rows: Ints, key: Ints, count: int) -> list[Spot]
     while heap and len(spots) < count:
         crowd, best, row, index = heap[0]
         spots.append(_take(room, row, needs))
+        at = lane.at_of_row[row]
         if ask.one_per_node or not _still_fits(room, row, needs):
-            line[lane.at_of_row[row]] = NOWHERE
+            line[at] = NOWHERE
+            best, row = _front(lane, line, index)
+        elif ask.needs.spread is not Spread.NONE:
+            line[at] = min(int(line[at]) + SHARED, NOWHERE - 1)  # the next copy rather goes to another node
             best, row = _front(lane, line, index)
         if best == NOWHERE or ask.needs.spread is Spread.REQUIRE:
             heapq.heappop(heap)

@@ -82,7 +82,7 @@ class BalancePolicy(msgspec.Struct, frozen=True):
     every_ms: Millis = 5 * MINUTE
     moves_max: int = 1  # in one round
     gain_horizon_ms: Millis = 1 * HOUR  # a move must pay for itself within this
-    imbalance: float = 0.25  # busiest minus idlest, as a share of a node, before anything moves
+    imbalance: float = 0.75  # busiest minus idlest, as a share of a node, before anything moves
 
 
 class Policy(msgspec.Struct, frozen=True):

@@ -49,6 +49,7 @@ class Fleet:
         self.link_closed: Callable[[Host], None] = lambda host: None
         self.reports_sent: Callable[[Host], None] = lambda host: None
         self.on_start: Callable[[Process], None] = lambda process: None
+        self.on_silence: Callable[[], None] = lambda: None
         self.on_change: Callable[[str], None] = lambda workload: None  # readiness of a workload changed
 
     # machines
@@ -132,6 +133,7 @@ class Fleet:
         self._refresh(host)
         self.wire.known[host.row] = -1
         self.wire.try_at[host.row] = NEVER
+        self.on_silence()
 
     def _refresh(self, host: Host) -> None:
         self.wire.speaks[host.row] = host.speaks
@@ -199,17 +201,26 @@ class Fleet:
         self.report_soon(host)
 
     def report_soon(self, host: Host) -> None:
-        if host.machine.reports and not host.reporting:
+        if not host.machine.reports:
+            return
+        if not host.sending:  # what happens at the same instant goes out together
+            host.sending = True
+            self.kernel.after(0, self._send_reports, host)
+        if not host.reporting:
             host.reporting = True
-            self._report(host)
+            self.kernel.after(RETRY_MS, self._report_again, host)
 
-    def _report(self, host: Host) -> None:
+    def _send_reports(self, host: Host) -> None:
+        host.sending = False
+        if self.hosts.get(host.id) is host and host.speaks and host.connected and host.machine.reports:
+            self.reports_sent(host)
+
+    def _report_again(self, host: Host) -> None:
         if self.hosts.get(host.id) is not host or not host.machine.reports:
             host.reporting = False
             return
-        if host.speaks and host.connected:
-            self.reports_sent(host)
-        self.kernel.after(RETRY_MS, self._report, host)
+        self._send_reports(host)
+        self.kernel.after(RETRY_MS, self._report_again, host)
 
     def reports_arrived(self, host: Host, before: int) -> None:
         if host.speaks:

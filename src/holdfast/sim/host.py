@@ -20,6 +20,7 @@ class Host:
         self.connected = False
         self.session = 0
         self.processes: dict[str, Process] = {}
+        self.sending = False
         self.reporting = False  # a report is on its way, or will be tried again
 
     @property

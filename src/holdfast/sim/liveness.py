@@ -33,7 +33,7 @@ def unmet_goals(sim: "Simulation") -> list[str]:
     if leader is None or leader.mind is None:
         return ["nobody leads"]
     world = leader.mind.world
-    return [*_work_unmet(sim, world, leader.now()), *_nodes_unmet(sim, world)]
+    return [*_work_unmet(sim, world, leader.now()), *_nodes_unmet(sim, world, leader.now())]
 
 
 def _work_unmet(sim: "Simulation", world: World, now: Instant) -> list[str]:
@@ -95,14 +95,17 @@ def _unfinished(world: World, name: str) -> bool:
     return any(world.slots[slot].phase is not Phase.DONE for slot in world.of_workload.get(name, ()))
 
 
-def _nodes_unmet(sim: "Simulation", world: World) -> list[str]:
+def _nodes_unmet(sim: "Simulation", world: World, leader_now: Instant) -> list[str]:
     found = []
     for name, node in world.nodes.items():
         host = sim.fleet.hosts.get(name)
         if node.state not in JOINED or node.state in (NodeState.QUARANTINED, NodeState.RESETTING):
             continue
         well = host is not None and host.speaks
-        if well and node.verdict.level is not Level.ALIVE:
+        doubted_long = (
+            leader_now - node.verdict.since > JUST_NOW_MS
+        )  # a lost packet in the last minute is nothing
+        if well and doubted_long and node.verdict.level is not Level.ALIVE:
             found.append(f"{name} is well, but believed to be {node.verdict.level}")
         pool = world.pools[node.pool]
         if (

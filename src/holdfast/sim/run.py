@@ -12,7 +12,7 @@ from holdfast.model import event as ev
 from holdfast.model.action import LaunchNode, TerminateNode
 from holdfast.model.node import Answer
 from holdfast.model.plan import Plan
-from holdfast.model.units import MINUTE, Instant
+from holdfast.model.units import MINUTE, NEVER, Instant
 from holdfast.model.verdict import Level as Belief
 from holdfast.sim.beats import BeatWire
 from holdfast.sim.control import SimControl
@@ -54,6 +54,7 @@ class Simulation:
         self.fleet.hello = self._hello
         self.fleet.link_closed = self._link_closed
         self.fleet.reports_sent = self._reports_sent
+        self.fleet.on_silence = self.watch_silence
         self._set_up()
         self.faults = Faults(self, str(seed))
 
@@ -151,6 +152,7 @@ class Simulation:
                 self.wire.down[host.row] = self.network.open(self.leader.name, host.id)
                 if not self.wire.up[host.row]:
                     self.wire.silence(host.row, self.kernel.now)
+            self.watch_silence()
 
     def listening(self) -> SimControl | None:
         leader = self.leader
@@ -191,7 +193,7 @@ class Simulation:
         look = leader.mind.senses.beats.look_at - skew
         n = self.wire.size
         known = self.wire.known[:n]
-        coming = np.full(len(look), np.iinfo(np.int64).max)
+        coming = np.full(len(look), NEVER)
         coming[known[known >= 0]] = self.wire.next_arrivals()[known >= 0]
         late = look[coming > look]
         if len(late):
@@ -203,8 +205,10 @@ class Simulation:
 
     def _hello(self, host: Host) -> None:
         leader = self.listening()
-        delay = self.network.arrives(host.id, leader.name) if leader is not None else None
-        if leader is None or delay is None:
+        if leader is None or not self._both_ways(host.id, leader.name):
+            return  # no connection is made over a one-way link
+        delay = self.network.arrives(host.id, leader.name)
+        if delay is None:
             return
         host.session += 1  # a new connection: nothing sent on an older one counts any more
         sent = (host, self.kernel.now, host.session, host.machine.running())

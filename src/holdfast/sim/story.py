@@ -24,6 +24,14 @@ class Line:
 class Story:
     def __init__(self) -> None:
         self.lines: list[Line] = []
+        self._told: dict[
+            tuple[str, str], str
+        ] = {}  # what was last said of whom, by kind: not said twice in a row
+
+    def _news(self, kind: str, subject: str, text: str) -> bool:
+        news = self._told.get((kind, subject)) != text
+        self._told[kind, subject] = text
+        return news
 
     def add(self, at: Instant, kind: str, subject: str, text: str) -> None:
         self.lines.append(Line(at, kind, subject, text))
@@ -34,12 +42,17 @@ class Story:
                 if isinstance(action, QUIET):
                     continue  # their answers show in the verdicts
                 subject, text = tell_action(action)
+                if isinstance(action, do.AskPeers) and not self._news("ask", subject, "asked"):
+                    continue  # asked again: told once
                 self.add(at, "action", subject, f"{type(action).__name__}{text}: {action.why}")
             for held in entry.held:
                 subject, text = tell_action(held.action)
-                self.add(at, "held", subject, f"{type(held.action).__name__}{text}: {held.why}")
+                if self._news("held", subject, held.why):
+                    self.add(at, "held", subject, f"{type(held.action).__name__}{text}: {held.why}")
         else:
             told = tell_event(entry)
+            if told and told[0] in ("verdict", "event") and "suspect" not in told[2]:
+                self._told.pop(("ask", told[1]), None)
             if told and not (isinstance(entry, ev.NodeJoined) and at < OPENING_MS):
                 self.add(at, *told)
 
