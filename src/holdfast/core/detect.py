@@ -175,6 +175,9 @@ def _judge(world: World, senses: Senses, node: Node, now: Instant, majority: boo
     evidence = evidence_on(world, senses, node, now, majority=majority)
     rule = weigh(evidence)
     same = rule.then is node.verdict.level
+    unheard = senses.beats.last_acked(node.id) <= world.leader.since
+    if rule.then is Level.ALIVE and unheard:
+        return None  # a new leader has no reason yet to clear anybody
     if same and (rule.then is Level.ALIVE or rule.name == node.verdict.rule):
         return None
     changed = rule.then is not node.verdict.level

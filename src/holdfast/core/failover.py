@@ -38,7 +38,7 @@ def in_order(draft: Draft) -> list[Workload]:
     world = draft.world
     names = dict.fromkeys(draft.look["workload"])
     names.update({world.slots[slot].workload: None for slot in draft.look["slot"] if slot in world.slots})
-    if world.agenda.room_freed:
+    if world.agenda.room_freed or draft.look["pool"]:  # room, or a pool that may launch again
         names.update({name: None for name, waiting in world.waiting.items() if waiting})
     found = [world.workloads[name] for name in names if name in world.workloads]
     return sorted(found, key=lambda w: (-w.priority, _down_longest(world, w), w.name))

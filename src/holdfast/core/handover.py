@@ -58,9 +58,11 @@ def _finish(draft: Draft) -> None:
 def _roll(draft: Draft) -> None:
     """One seat at a time, and only while all others are up."""
     world = draft.world
-    for name in draft.look["workload"]:
+    names = dict.fromkeys(draft.look["workload"])
+    names.update({world.slots[slot].workload: None for slot in draft.look["slot"] if slot in world.slots})
+    for name in names:
         workload = world.workloads.get(name)
-        if workload is None or workload.paused:
+        if workload is None or workload.paused or workload.version == 1:
             continue
         slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
         current = [(slot, world.replicas[r]) for slot in slots for r in world.of_slot[slot.id]]
@@ -107,7 +109,8 @@ def _on(draft: Draft, node: Node) -> list[Replica]:
 def _drain(draft: Draft, node: Node) -> None:
     world = draft.world
     last_call = draft.now >= node.deadline - world.policy.replicas.drain_last_call_ms
-    why = f"{node.id} is being drained: {node.repair.why or node.clues.said}"
+    reason = "by hand" if node.by_hand else node.repair.why or "spot notice"
+    why = f"{node.id} is being drained: {reason}"
     for replica in _on(draft, node):
         workload = world.workloads.get(replica.workload)
         if workload is None or replica.role is Role.STANDBY or last_call:

@@ -61,6 +61,7 @@ class SimControl:
         self.after_append: list[Callable[[], None]] = []  # acknowledgements that wait for the journal
         self.turn_at: Instant = NEVER
         self.crash_at_step = NO_CRASH
+        self.reported: dict[str, int] = {}  # node -> reports received, by number
         self.sessions: dict[str, int] = {}  # node -> the connection it last said hello on
         self.unconfirmed: dict[str, int] = {}  # node -> generation of the set it has not confirmed
         self.kernel.after(int(name[3:]) * 10, self.tick)
@@ -101,6 +102,7 @@ class SimControl:
         self.after_append.clear()
         self.unconfirmed.clear()
         self.sessions.clear()
+        self.reported.clear()
         self.turn_at = NEVER
 
     def _take_over(self, generation: int) -> None:
@@ -117,6 +119,7 @@ class SimControl:
         self.after_append.clear()
         self.unconfirmed.clear()
         self.sessions.clear()
+        self.reported.clear()
         self.sim.leader_changed(self)
         self._turn_now()
         self.sim.opening(self)
@@ -177,6 +180,7 @@ class SimControl:
             self.want_turn(self.kernel.now + TURN_DELAY_MS)
         elif agenda.next_due() < NEVER:
             self.want_turn(agenda.next_due() - skew)
+        self.sim.watch_silence()
 
     def _steps(self, inbox: list[ev.Event], waiting: list[Callable[[], None]]) -> None:
         assert self.mind is not None
@@ -217,6 +221,7 @@ class SimControl:
             return
         joined = ev.NodeJoined(at=self.now(), node=host.id, running=running)
         self.sessions[host.id] = session
+        self.reported.pop(host.id, None)  # a new agent may count from the beginning
         self.after_append.append(lambda: self._welcome(host, sent_at, session))
         self.post(joined)
 
@@ -264,8 +269,10 @@ class SimControl:
             return
         now = self.now()
         before = first + len(reports)
+        known = self.reported.get(host.id, 0)
+        self.reported[host.id] = max(known, before)
         self.after_append.append(lambda: self._acknowledge(host, before))
-        self.post(*(event_of(report, host.id, now) for report in reports))
+        self.post(*(event_of(report, host.id, now) for report in reports[max(0, known - first) :]))
 
     def _acknowledge(self, host: Host, before: int) -> None:
         delay = self.sim.network.arrives(self.name, host.id)

@@ -8,6 +8,7 @@ core uses) is not held against it.
 from typing import TYPE_CHECKING
 
 from holdfast.core import placement
+from holdfast.core.packing import Bin
 from holdfast.model.node import JOINED, NodeState
 from holdfast.model.replica import LIVE, Phase, Role, Slot, State
 from holdfast.model.units import MINUTE, Instant
@@ -88,7 +89,20 @@ def _excuse(world: World, workload: Workload, slot: Slot) -> str:
         use_standby=bool(slot.epoch),
         one_per_node=at_least > 1,
     )
-    return "" if placement.place(world.room.copy(), ask) else "there is no room"
+    if placement.place(world.room.copy(), ask):
+        return ""
+    return "" if _could_launch(world, workload) else "there is no room"
+
+
+def _could_launch(world: World, workload: Workload) -> bool:
+    """Is there a pool that would make room, has not reached its maximum and has not failed lately?"""
+    return any(
+        pool.can_launch
+        and len(world.in_pool[pool.name]) < pool.max
+        and not world.pool_states[pool.name].failures_in_a_row
+        and any(Bin.new(pool, offer).suits(workload.needs) for offer in pool.offers)
+        for pool in world.pools.values()
+    )
 
 
 def _unfinished(world: World, name: str) -> bool:

@@ -51,8 +51,10 @@ class Story:
                     self.add(at, "held", subject, f"{type(held.action).__name__}{text}: {held.why}")
         else:
             told = tell_event(entry)
-            if told and told[0] in ("verdict", "event") and "suspect" not in told[2]:
-                self._told.pop(("ask", told[1]), None)
+            if isinstance(entry, ev.NodeJoined) or (
+                isinstance(entry, ev.NodeJudged) and entry.verdict.level is Level.ALIVE
+            ):
+                self._told.pop(("ask", entry.node), None)
             if told and not (isinstance(entry, ev.NodeJoined) and at < OPENING_MS):
                 self.add(at, *told)
 
