@@ -20,7 +20,7 @@ ZONES = [node(f"{zone}{n}", zone=zone) for zone in "abc" for n in range(3)]
 
 
 def test_copies_prefer_the_domain_that_has_the_fewest() -> None:
-    assert at(place(room(ZONES), Ask(spread(Spread.PREFER), count=4))) == ["a0", "b0", "c0", "a0"]
+    assert at(place(room(ZONES), Ask(spread(Spread.PREFER), count=4))) == ["a0", "b0", "c0", "a1"]
 
 
 def test_copies_that_are_there_already_count_for_the_spread() -> None:

@@ -331,9 +331,9 @@ def test_a_folder_and_a_missing_file_point_to_what_is_there(tmp_path: Path) -> N
 
 def test_a_policy_file_stands_alone(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
-    file.write_text('[detection]\nlate_min = "3s"\nmajority = "60%"\n[brake]\ndomain_level = "rack"\n')
+    file.write_text('[detection]\nlate_beats = 3\nmajority = "60%"\n[brake]\ndomain_level = "rack"\n')
     read_policy = policy.read(file)
-    assert read_policy.detection == Detection(late_min_ms=3 * SECOND, majority=0.6)
+    assert read_policy.detection == Detection(late_beats=3, majority=0.6)
     assert read_policy.brake.domain_level is Level.RACK
 
 

@@ -85,8 +85,9 @@ def _why_end(draft: Draft, node: Node, *, can_terminate: bool) -> str:
         if draft.now - node.verdict.since >= policy.dead_node_ms:
             return "it has been dead for too long to come back"
     if node.clues.said is Said.NOTICE and node.state is NodeState.DRAINING:
-        if not draft.world.on_node[node.id] or draft.now >= node.deadline:
-            return "its spot notice has run out"
+        left = node.verdict.level is Level.ALIVE and not draft.world.on_node[node.id]
+        if left or draft.now >= node.deadline:
+            return "its work has left before the notice ran out" if left else "its spot notice has run out"
     return ""
 
 
@@ -208,7 +209,7 @@ def _release(draft: Draft, pool: Pool, tally: Tally, spare: list[Node]) -> None:
     """Empty nodes above what the pool wants, idle for long enough, dearest first."""
     if not pool.can_terminate or draft.unmet:
         return
-    surplus = min(tally.count - max(pool.min, 0) - 0, len(spare) - pool.standby)
+    surplus = min(tally.count - pool.min, len(spare) - pool.standby)
     idle = [n for n in spare if n.idle_since and draft.now - n.idle_since >= pool.idle_ms and not n.by_hand]
     for node in sorted(idle, key=lambda n: (-n.price_micro_usd, n.id))[: max(0, surplus)]:
         draft.add(do.TerminateNode(node=node.id, why=f"idle, and {pool.name} has more than it needs"))

@@ -1,5 +1,9 @@
-"""What should run on a node, as its agent is told: always the whole set, so that a lost message or a new
-leader needs no special case."""
+"""What should run on a node, as its agent is told.
+
+Always the whole set, with a generation, never a difference: a lost message, a message twice, or a new leader
+needs no special case, because the next set says everything again. The way back is the same: what an agent
+reports becomes events here, and its hello lists all that runs.
+"""
 
 from holdfast.core.node import DesiredSet, Report, Stopping, Wanted
 from holdfast.model import event as ev

@@ -90,6 +90,7 @@ def _configured(
         case ev.WorkloadDeleted(workload=name):
             if name in world.workloads:
                 index.drop_workload(world, name)
+                wake_dependants(world, name)
         case ev.PoolApplied(pool=pool):
             world.pools[pool.name] = pool
             world.pool_states.setdefault(pool.name, PoolState(pool.name))
@@ -219,8 +220,8 @@ def _judged(world: World, event: ev.NodeJudged) -> None:
 
 
 def _flapped(world: World, node: Node, at: Instant) -> Repair:
-    """It is back from a silence of its own. One lost beat is no flapping, nor is a link that only we cannot use
-    (peers reached it), nor a doubt about ourselves."""
+    """It is back from a silence of its own. One lost beat is no flapping, nor is a link that only we cannot
+    use (peers reached it), nor a doubt about ourselves."""
     own = node.verdict.level is not Level.UNREACHABLE and node.verdict.evidence.doubt is Doubt.NONE
     if own and at - node.verdict.since >= 2 * world.policy.detection.beat_ms:
         return replace(node.repair, flaps=(*node.repair.flaps, at)[-FLAPS_KEPT:])

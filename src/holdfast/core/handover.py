@@ -83,6 +83,8 @@ def _leave_nodes(draft: Draft) -> None:
     names = dict.fromkeys(draft.look["node"])
     if world.agenda.room_freed:
         names.update(world.draining)
+    if any(name in world.draining for name in names):
+        _keep_room_for_the_stopping(draft)
     for name in names:
         node = world.nodes.get(name)
         if node is None:
@@ -120,6 +122,16 @@ def _drain(draft: Draft, node: Node) -> None:
                 draft.stop(replica, workload, why)
         else:
             _succeed(draft, replica, workload, why)
+
+
+def _keep_room_for_the_stopping(draft: Draft) -> None:
+    """What was told to leave a node because there was room for it elsewhere still counts on that room."""
+    world = draft.world
+    for name in world.stopping:
+        replica = world.replicas[name]
+        workload = world.workloads.get(replica.workload)
+        if workload is not None and replica.exclusive and replica.node in world.draining:
+            _room_elsewhere(draft, workload, replica)
 
 
 def _room_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> bool:

@@ -2,10 +2,10 @@
 
 The rule, in order. What must hold: the node is open, the replica fits, kind, labels, taints and spot allow
 it, a required spread is kept. Then the failure domain with the fewest copies, and in it the node with the
-fewest. Then the node where the placement strands the least GPU; among equals the one with the fewest free GPUs, and for work without GPUs a
-node that has none, filled up before the next. Then the cheapest, then the lowest row: the same question
-always has the same answer, which replaying a journal depends on. Warm standby nodes come last, and only for
-who may use them.
+fewest. Then the node where the placement strands the least GPU; among equals the one with the fewest free
+GPUs, and for work without GPUs a node that has none, filled up before the next. Then the cheapest, then the
+lowest row: the same question always has the same answer, which replaying a journal depends on. Warm standby
+nodes come last, and only for who may use them.
 
 A GPU is stranded when its node has no CPU or memory left to feed it, or when shares have been cut from it so
 that nobody who wants a whole one can have it. `usable` says how much of a node's free GPU the next typical

@@ -130,6 +130,12 @@ class Beats:
             for row in rows:
                 self._regrade(int(row), now)
 
+    def skip(self, ms: Millis) -> None:
+        """For the simulator: time passed in which everybody was heard as usual."""
+        self.heard += ms
+        self.acked += ms
+        self.look_at[self.look_at < NEVER] += ms
+
     def silence(self, node: str, now: Instant) -> tuple[Silence, Millis, Millis]:
         """The grade, how long it has been silent, and what is usual for it."""
         row = self.row.get(node)

@@ -23,7 +23,7 @@ from holdfast.core import check, detect, fold
 from holdfast.core.decide import decide
 from holdfast.core.detect import Senses
 from holdfast.model import action as do
-from holdfast.model.event import Event, NodeJoined, NodeTerminated
+from holdfast.model.event import Event, NodeJoined, NodeTerminated, PolicyApplied
 from holdfast.model.node import JOINED, NodeState
 from holdfast.model.plan import Plan, Refusal
 from holdfast.model.units import NEVER, Instant
@@ -118,6 +118,8 @@ def _listen(mind: Mind, event: Event, now: Instant) -> None:
                 mind.senses.beats.add(name, now)
         case NodeTerminated(node=name):
             mind.senses.beats.remove(name)
+        case PolicyApplied(policy=policy):
+            mind.senses.beats.policy = policy.detection
         case _:
             pass
 

@@ -7,13 +7,15 @@ from holdfast.model.units import HOUR, MINUTE, SECOND, Millis
 
 
 class Detection(msgspec.Struct, frozen=True):
+    """Silence is counted in beats, so that a quicker heartbeat detects more quickly by itself."""
+
     beat_ms: Millis = 1 * SECOND
-    late_min_ms: Millis = 2_200  # never ask before this: one lost beat is nothing
-    late_max_ms: Millis = 10 * SECOND  # however restless its history, ask by now
+    late_beats: float = 2.2  # never ask before this: one lost beat is nothing
+    late_beats_max: float = 10.0  # however restless its history, ask by now
     deviations: float = 6.0  # of its own inter-arrival times
     act_after_late_ms: Millis = 900  # from "late" to "silent": time for the peers to answer
-    silent_min_ms: Millis = 3_400  # and never before a third beat is missed, with room for its delay
-    alone_ms: Millis = 10 * SECOND  # silence that counts when there is nobody to ask
+    silent_beats: float = 3.4  # and never before a third beat is missed, with room for its delay
+    alone_beats: float = 10.0  # silence that counts when there is nobody to ask
     probe_timeout_ms: Millis = 800
     peers_asked: int = 3
     peers_quorum: int = 2  # answers that must agree before a silent node is called dead
@@ -26,6 +28,22 @@ class Detection(msgspec.Struct, frozen=True):
     majority_nodes_min: int = 4
     grace_ms: Millis = 10 * SECOND  # after a leader change nobody is dead until heard or this has passed
     unreachable_patience_ms: Millis = 10 * MINUTE  # then a service gets an extra copy elsewhere
+
+    @property
+    def late_min_ms(self) -> Millis:
+        return int(self.late_beats * self.beat_ms)
+
+    @property
+    def late_max_ms(self) -> Millis:
+        return int(self.late_beats_max * self.beat_ms)
+
+    @property
+    def silent_min_ms(self) -> Millis:
+        return int(self.silent_beats * self.beat_ms)
+
+    @property
+    def alone_ms(self) -> Millis:
+        return int(self.alone_beats * self.beat_ms)
 
 
 class Leases(msgspec.Struct, frozen=True):
@@ -62,7 +80,7 @@ class CapacityPolicy(msgspec.Struct, frozen=True):
     terminate_retry_ms: Millis = 30 * SECOND
     backoff_ms: Millis = 10 * SECOND
     backoff_max_ms: Millis = 10 * MINUTE
-    list_every_ms: Millis = 2 * MINUTE
+    list_every_ms: Millis = 5 * MINUTE
     launches_at_once: int = 50
     dead_node_ms: Millis = 2 * MINUTE  # a dead node is given this long to come back before it is terminated
 

@@ -70,6 +70,21 @@ class BeatWire:
         arrives[quiet] = NEVER
         self.rounds.append(Round(sent, arrives))
 
+    def all_well(self) -> bool:
+        """Does every node that speaks talk to the leader, with nothing lost lately?"""
+        n = self.size
+        speaking = self.speaks[:n]
+        return bool((self.known[:n] >= 0)[speaking].all() and (self.extra[:n] == 0).all())
+
+    def skip(self, ms: Millis) -> None:
+        """Beats that were on their way arrive later; leases are renewed all the time."""
+        n = self.size
+        for column in (self.lease_until, self.last_ack):
+            column[:n][self.speaks[:n]] += ms
+        for round_ in self.rounds:
+            round_.sent += ms
+            round_.arrives[round_.arrives < NEVER] += ms
+
     def silence(self, row: int, now: Instant) -> None:
         """What this node had not sent by now is never sent."""
         for round_ in self.rounds:

@@ -64,7 +64,7 @@ class SimControl:
         self.reported: dict[str, int] = {}  # node -> reports received, by number
         self.sessions: dict[str, int] = {}  # node -> the connection it last said hello on
         self.unconfirmed: dict[str, int] = {}  # node -> generation of the set it has not confirmed
-        self.kernel.after(int(name[3:]) * 10, self.tick)
+        self.kernel.tick(int(name[3:]) * 10, self.tick)
 
     # leadership
 
@@ -80,7 +80,7 @@ class SimControl:
         return self.steady.now()
 
     def tick(self) -> None:
-        self.kernel.after(TICK_MS, self.tick)
+        self.kernel.tick(TICK_MS, self.tick)
         if not self.running:
             return
         try:

@@ -30,6 +30,7 @@ from holdfast.sim.story import OPENING_MS, Story
 from holdfast.sim.truth import Truth
 
 PROBE_TRIES = 4
+QUIET_MARGIN_BEATS = 4
 FULL_CHECK_EVERY = 50  # turns between two checks of the whole world
 
 
@@ -50,6 +51,7 @@ class Simulation:
         self.leader: SimControl | None = None
         self.providers: dict[str, SimProvider] = {}
         self.turns = 0
+        self.metered_at: Instant = 0
         self.deaths: list[tuple[Instant, str]] = []
         self.fleet.hello = self._hello
         self.fleet.link_closed = self._link_closed
@@ -78,8 +80,8 @@ class Simulation:
         for item in self.scenario.workloads:
             if item.at:
                 self.kernel.at(item.at, self.say, ev.WorkloadApplied(at=0, workload=item.workload))
-        self.kernel.at(0, self._round)
-        self.kernel.at(0, self._meter)
+        self.kernel.tick(0, self._round)
+        self.kernel.tick(0, self._meter)
 
     def first_words(self, now: Instant) -> list[ev.Event]:
         """What the very first leader finds: policy, pools, the nodes that are there, the workloads."""
@@ -163,13 +165,40 @@ class Simulation:
     # beats
 
     def _round(self) -> None:
-        self.kernel.after(self.wire.beat_ms, self._round)
+        self.kernel.tick(self.wire.beat_ms, self._round)
+        if self.scenario.skip_quiet:
+            self._skip_quiet()
         self.deliver_beats()
         self.wire.begin_round(self.kernel.now)
         self.fleet.find_the_cut_off()
         for host in self.fleet.lease_dues(self.kernel.now + self.wire.beat_ms):
             self.kernel.at(int(self.wire.lease_until[host.row]), self.fleet.check_lease, host)
         self.watch_silence()
+
+    def _skip_quiet(self) -> None:
+        """Jumps over a stretch in which nothing happens but heartbeats, all of which are taken to arrive."""
+        leader = self.listening()
+        ms = (
+            min(self.kernel.next_event(), self.scenario.lasts_ms)
+            - self.kernel.now
+            - QUIET_MARGIN_BEATS * self.wire.beat_ms
+        )
+        if leader is None or leader.mind is None or ms < QUIET_MARGIN_BEATS * self.wire.beat_ms:
+            return
+        world = leader.mind.world
+        if (
+            world.doubtful
+            or self.network.cuts
+            or not self.wire.all_well()
+            or leader.mind.senses.beats.returned
+        ):
+            return
+        self.kernel.skip(ms)
+        self.wire.skip(ms)
+        leader.mind.senses.beats.skip(ms)
+        self.store.skip(ms)
+        for control in self.controls.values():
+            control.leads_until += ms
 
     def deliver_beats(self) -> None:
         """Hands everything that has arrived to the leader, which acknowledges it."""
@@ -295,10 +324,11 @@ class Simulation:
             self.fleet.power_off(host)
 
     def _meter(self) -> None:
-        """Money, once a minute."""
-        self.kernel.after(MINUTE, self._meter)
+        """Money, about once a minute."""
+        self.kernel.tick(MINUTE, self._meter)
         machines = [m for p in self.providers.values() for m in p.machines.values()]
-        self.truth.spend([(machine.request.price_micro_usd, 1) for machine in machines], MINUTE)
+        spent_ms, self.metered_at = self.kernel.now - self.metered_at, self.kernel.now
+        self.truth.spend([(machine.request.price_micro_usd, 1) for machine in machines], spent_ms)
         if self.truth.keep_history:
             self.truth.node_history.append((self.kernel.now, len(machines)))
 

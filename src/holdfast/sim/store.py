@@ -49,6 +49,11 @@ class SimStore:
         self._answer()
         return tuple(self.entries[since:])
 
+    def skip(self, ms: Millis) -> None:
+        """Time passed in which the leader kept its leadership."""
+        held = self.leadership
+        self.leadership = Leadership(held.leader, held.generation, held.until + ms)
+
     def _answer(self) -> None:
         if self.down:
             raise Unreachable("the store does not answer")

@@ -1,0 +1,205 @@
+"""A gang starts together or not at all, meets again without the lost, and grows when that is worth a
+restart."""
+
+from msgspec.structs import replace
+
+from holdfast.model import action as do
+from holdfast.model import event as ev
+from holdfast.model.event import Ended
+from holdfast.model.replica import Phase
+from holdfast.model.units import HOUR, MINUTE, SECOND
+from holdfast.model.verdict import Level
+from holdfast.model.workload import Restart, Training, Workload
+from tests.build import needs
+from tests.play import Play, of
+
+
+def gang(least: int, most: int, standby: int = 0, **more: object) -> Workload:
+    built = Workload("gang", Training(least, most, standby), needs(cpu=8), restart=Restart(limit=3))
+    return replace(built, **more)
+
+
+def fixed(*nodes: str) -> Play:
+    play = Play(can_launch=False, can_terminate=False)
+    play.join(*nodes)
+    play.settle()
+    return play
+
+
+def started(workload: Workload, *nodes: str) -> Play:
+    play = fixed(*nodes)
+    play.apply(workload)
+    play.obey()
+    return play
+
+
+def lose(play: Play, *slots: str) -> None:
+    """Their nodes die and are confirmed gone."""
+    for name, node in list(play.running("gang").items()):
+        if play.replica(name).slot in slots:
+            play.tell(ev.NodeTerminated(at=play.now, node=node))
+
+
+def generations(play: Play) -> set[int]:
+    return {play.replica(name).gang for name in play.running("gang")}
+
+
+def test_too_few_nodes_start_nothing() -> None:
+    play = started(gang(3, 4), "a", "b")
+    assert play.running("gang") == {}
+
+
+def test_enough_nodes_start_together_on_a_node_each() -> None:
+    play = fixed("a", "b", "c")
+    play.apply(gang(3, 4))
+    actions = play.settle()
+    assert len(of(do.PlaceReplica, actions)) == 3
+    assert sorted(play.running("gang").values()) == ["a", "b", "c"]
+    assert generations(play) == {1}
+    assert len(play.world.gangs["gang"].members) == 3
+
+
+def test_members_never_share_a_node_however_large() -> None:
+    play = started(replace(gang(2, 3), needs=needs(cpu=1)), "a", "b")
+    assert sorted(play.running("gang").values()) == ["a", "b"]
+
+
+def test_no_more_than_the_maximum_join() -> None:
+    play = started(gang(1, 2), "a", "b", "c")
+    assert len(play.running("gang")) == 2
+
+
+def test_a_lost_member_is_replaced_by_a_standby_and_all_meet_again() -> None:
+    play = started(gang(2, 2, standby=1), "a", "b", "c", "d")
+    lose(play, "gang/0")
+    actions = play.settle()
+    assert [up.slot for up in of(do.PromoteStandby, actions)] == ["gang/0"]
+    (regroup,) = of(do.RegroupGang, actions)
+    assert (regroup.generation, regroup.members) == (2, ("gang/1.1",))
+    active = [r for r in play.world.replicas.values() if r.role == "active"]
+    assert {member.gang for member in active} == {2}
+
+
+def test_a_lost_member_is_replaced_on_another_node() -> None:
+    play = started(gang(3, 3), "a", "b", "c", "d")
+    lose(play, "gang/1")
+    actions = play.settle()
+    assert [place.slot for place in of(do.PlaceReplica, actions)] == ["gang/1"]
+    assert len(of(do.RegroupGang, actions)) == 1
+    assert sorted(play.running("gang")) == ["gang/0.1", "gang/1.2", "gang/2.1"]
+    assert generations(play) == {2}
+    assert sorted(play.world.gangs["gang"].members) == ["gang/0", "gang/1", "gang/2"]
+
+
+def test_without_room_it_goes_on_with_fewer() -> None:
+    play = started(gang(2, 3), "a", "b", "c")
+    lose(play, "gang/0")
+    actions = play.settle()
+    assert of(do.StopReplica, actions) == []
+    assert sorted(play.running("gang")) == ["gang/1.1", "gang/2.1"]
+    assert generations(play) == {2}
+
+
+def test_below_its_minimum_the_survivors_stop_and_wait_together() -> None:
+    play = started(gang(3, 3), "a", "b", "c")
+    lose(play, "gang/0")
+    actions = play.settle()
+    assert sorted(stop.replica for stop in of(do.StopReplica, actions)) == ["gang/1.1", "gang/2.1"]
+    assert of(do.RegroupGang, actions) == []
+    play.obey()
+    assert play.running("gang") == {}
+    play.join("d")
+    play.obey()
+    assert sorted(play.running("gang").values()) == ["b", "c", "d"]
+    assert generations(play) == {2}
+
+
+def test_it_does_not_meet_again_before_the_lost_member_is_provably_gone() -> None:
+    play = started(gang(2, 3), "a", "b", "c", "d")
+    play.judge("a", Level.DEAD)
+    actions = play.settle()
+    assert of(do.RegroupGang, actions) == []
+    assert of(do.PlaceReplica, actions) == []
+    assert len(of(do.RegroupGang, play.later(MINUTE))) == 1
+
+
+def test_it_grows_when_there_is_room_but_not_too_often() -> None:
+    play = started(gang(2, 3), "a", "b")
+    grow_ms = play.world.policy.replicas.gang_grow_ms
+    play.later(MINUTE)
+    play.join("c")
+    assert of(do.PlaceReplica, play.later(grow_ms - 2 * MINUTE)) == []
+    actions = play.later(2 * MINUTE)
+    assert len(of(do.PlaceReplica, actions)) == 1
+    (regroup,) = of(do.RegroupGang, actions)
+    assert sorted(regroup.members) == ["gang/0.1", "gang/1.1"]
+    assert generations(play) == {2}
+
+
+def test_it_grows_when_room_comes_long_after() -> None:
+    play = started(gang(2, 3), "a", "b")
+    play.later(HOUR)
+    play.join("c")
+    play.settle()
+    assert len(play.running("gang")) == 3
+
+
+def test_a_full_gang_is_left_alone() -> None:
+    play = started(gang(2, 2), "a", "b", "c")
+    actions = play.later(2 * HOUR)
+    assert of(do.RegroupGang, actions) == []
+    assert of(do.PlaceReplica, actions) == []
+
+
+def test_a_member_that_fails_is_retried_in_a_new_generation_after_its_back_off() -> None:
+    play = started(gang(2, 2), "a", "b")
+    play.end("gang/0.1", Ended.FAILED)
+    assert of(do.RegroupGang, play.settle()) == []
+    play.later(2 * SECOND)
+    assert sorted(play.running("gang")) == ["gang/0.2", "gang/1.1"]
+    assert generations(play) == {2}
+
+
+def test_when_a_member_fails_too_often_all_is_given_up() -> None:
+    play = started(gang(2, 2), "a", "b")
+    for _ in range(3):
+        play.end(next(name for name in play.running("gang") if name.startswith("gang/0")), Ended.FAILED)
+        play.later(MINUTE)
+        play.obey()
+    assert {slot.phase for slot in play.world.slots.values()} == {Phase.FAILED}
+    assert play.running("gang") == {}
+
+
+def test_members_that_are_done_count_towards_the_minimum() -> None:
+    play = started(gang(2, 2), "a", "b", "c")
+    play.end("gang/0.1", Ended.DONE)
+    play.settle()
+    lose(play, "gang/1")
+    play.settle()
+    assert list(play.running("gang")) == ["gang/1.2"]
+    play.end("gang/1.2", Ended.DONE)
+    play.settle()
+    assert {slot.phase for slot in play.world.slots.values()} == {Phase.DONE}
+
+
+def test_a_more_important_gang_makes_room_for_its_minimum_at_once_or_not_at_all() -> None:
+    play = fixed("a", "b", "c")
+    play.apply(Workload("low", Training(1, 2), needs(cpu=8)))
+    play.obey()
+    play.apply(gang(4, 4, priority=5))
+    assert of(do.StopReplica, play.settle()) == []
+    play.apply(gang(3, 3, priority=5))
+    play.settle()
+    assert len(play.world.stopping) == 2
+    play.obey()
+    assert len(play.running("gang")) == 3
+
+
+def test_a_paused_gang_stops_and_a_resumed_one_starts_again() -> None:
+    play = started(gang(2, 2), "a", "b")
+    play.reapply("gang", paused=True)
+    play.obey()
+    assert play.running("gang") == {}
+    play.reapply("gang", paused=False)
+    play.obey()
+    assert sorted(play.running("gang")) == ["gang/0.2", "gang/1.2"]
