@@ -250,10 +250,10 @@ class Listening:
         return int(self.truth.delay[node] + self.dice.expovariate(1) * self.truth.tail[node])
 
     def _lost(self, node: int) -> bool:
-        return self.dice.random() < self.truth.loss[node]
+        return self.dice.random() < float(self.truth.loss[node])
 
     def _speaks_with_us(self, node: int, at: Instant) -> bool:
-        return not self._lost(node) and not self.truth.is_cut(node, at)
+        return not (self._lost(node) or self.truth.is_cut(node, at))
 
     def _probe(self, node: int, peer: int, now: Instant) -> None:
         """We ask the peer, it tries the node, and answers us; each step can fail."""

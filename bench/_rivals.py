@@ -63,8 +63,8 @@ class Gaps:
         """`looked`: the last instant at which somebody looked before these were read."""
         gap = at - self.last[nodes]
         if (gap > WORTH_A_LOOK_MS).any():
-            for place in np.flatnonzero(gap > WORTH_A_LOOK_MS):
-                self._look(int(nodes[place]), int(at[place]) if looked is None else looked)
+            for late in np.flatnonzero(gap > WORTH_A_LOOK_MS):
+                self._look(int(nodes[late]), int(at[late]) if looked is None else looked)
         new = gap > 0
         if not new.all():
             nodes, at, gap = nodes[new], at[new], gap[new]

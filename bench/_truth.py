@@ -23,9 +23,9 @@ the provider says that it runs), 30 % lose all their processes (the host lives: 
 probes).
 """
 
-import itertools
 import csv
 import gzip
+import itertools
 from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import datetime
@@ -121,7 +121,8 @@ class Truth:
         self.failures_of = _by_node(nodes, self.failures)
         self.stalls_of = _by_node(nodes, self.stalls)
         self.by_chunk: dict[int, list[Fault]] = {}
-        for fault in (*self.stalls, *self.failures, *self.cuts):
+        faults: tuple[Fault, ...] = (*self.stalls, *self.failures, *self.cuts)
+        for fault in faults:
             self._file(fault)
 
     @property
@@ -221,7 +222,7 @@ class Truth:
         begins = BEGIN + (chunk * CHUNK + np.arange(rounds))[:, None] * BEAT_MS
         sent = begins + self.phase
         wire = self.delay + self.beat_random.standard_exponential(shape) * self.tail
-        arrives = np.minimum(sent + wire.astype(np.int64), begins + BEAT_MS - 1)
+        arrives: Ints = np.minimum(sent + wire.astype(np.int64), begins + BEAT_MS - 1)
         arrives[self.beat_random.random(shape) < self.loss] = NEVER
         for fault in self.by_chunk.get(chunk, ()):
             match fault:

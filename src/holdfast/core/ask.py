@@ -18,8 +18,12 @@ from holdfast.core.draft import Draft
 from holdfast.model import action as do
 from holdfast.model.node import JOINED, Node
 from holdfast.model.place import Level as Domain
+from holdfast.model.room import Ints, Room
 from holdfast.model.verdict import Level, Word
 from holdfast.model.world import World
+
+LOOKS = 64  # rows
+STRIDE = 7919  # a prime, so that neighbours (of one rack) are not asked together
 
 
 def questions(draft: Draft) -> None:
@@ -39,20 +43,29 @@ def questions(draft: Draft) -> None:
 
 
 def choose_peers(world: World, node: Node, count: int) -> tuple[str, ...]:
+    """Walks through the rows from a place and in steps that its name gives, until enough are found; most of a
+    healthy fleet can be asked, so that is soon. Only when few can be is the whole fleet looked through."""
     room = world.room
     row = room.row.get(node.id)
     if row is None:
         return ()
-    able = room.open.copy()
-    able[row] = False
-    rows = np.flatnonzero(able)
-    elsewhere = rows[room.domain[Domain.RACK][rows] != room.domain[Domain.RACK][row]]
+    size = len(room.ids)
+    start = zlib.crc32(node.id.encode())
+    walk = np.unique((start + STRIDE * np.arange(min(size, LOOKS))) % size)
+    able = walk[room.open[walk]]
+    chosen = _of_other_zones(room, row, np.roll(able, -(start % max(1, len(able)))), count)
+    if len(chosen) < count and size > LOOKS:
+        able = np.flatnonzero(room.open)
+        chosen = _of_other_zones(room, row, np.roll(able, -(start % max(1, len(able)))), count)
+    return tuple(room.ids[each] for each in chosen)
+
+
+def _of_other_zones(room: Room, row: int, rows: Ints, count: int) -> list[int]:
+    """The first of each zone, then others; in other racks if there are any."""
+    rows = rows[rows != row]
+    racks, zones = room.domain[Domain.RACK], room.domain[Domain.ZONE]
+    elsewhere = rows[racks[rows] != racks[row]]
     rows = elsewhere if len(elsewhere) else rows
-    if not len(rows):
-        return ()
-    zones = room.domain[Domain.ZONE][rows]
-    start = zlib.crc32(node.id.encode()) % len(rows)
-    rows, zones = np.roll(rows, -start), np.roll(zones, -start)
-    _, first_of_zone = np.unique(zones, return_index=True)
-    order = np.concatenate([np.sort(first_of_zone), np.setdiff1d(np.arange(len(rows)), first_of_zone)])
-    return tuple(room.ids[int(r)] for r in rows[order[:count]])
+    _, first_of_zone = np.unique(zones[rows], return_index=True)
+    others = np.setdiff1d(np.arange(len(rows)), first_of_zone)
+    return [int(rows[at]) for at in (*np.sort(first_of_zone), *others)][:count]

@@ -36,16 +36,18 @@ def in_doubt(world: World, node: Node) -> bool:
     return not confirmed and node.verdict.since > world.brake_released_at
 
 
-def doubts(world: World, since: Instant = 0) -> Counter[str]:
-    """How many nodes are in doubt, in the fleet and in each domain."""
+def doubts(world: World) -> list[tuple[str, Instant]]:
+    """Each node in doubt: its domain, and since when."""
     level = world.policy.brake.domain_level
-    count: Counter[str] = Counter()
-    for name in world.doubtful:
-        node = world.nodes[name]
-        if in_doubt(world, node) and node.verdict.since >= since:
-            count[FLEET] += 1
-            count[node.place.domain(level)] += 1
-    return count
+    nodes = (world.nodes[name] for name in world.doubtful)
+    return [(node.place.domain(level), node.verdict.since) for node in nodes if in_doubt(world, node)]
+
+
+def count(doubted: list[tuple[str, Instant]], since: Instant) -> Counter[str]:
+    """How many have come into doubt since then, in the fleet and in each domain."""
+    found = Counter(domain for domain, at in doubted if at >= since)
+    found[FLEET] = found.total()
+    return found
 
 
 def sizes(world: World) -> dict[str, int]:
@@ -58,24 +60,24 @@ def sizes(world: World) -> dict[str, int]:
 
 def update(draft: Draft) -> None:
     world = draft.world
-    if not world.doubtful and not world.brakes:
-        return
+    if not (world.doubtful or world.brakes) or not (draft.look["node"] or draft.look["fleet"]):
+        return  # nobody's verdict changed, and nothing is due
     policy = world.policy.brake
-    recent = doubts(world, since=draft.now - policy.window_ms)
+    doubted = doubts(world)
     size = sizes(world)
-    for scope, count in recent.items():
+    for scope, found in count(doubted, draft.now - policy.window_ms).items():
         share = policy.fleet_share if scope == FLEET else policy.domain_share
-        if scope not in world.brakes and count >= policy.nodes_min and count >= share * size.get(scope, 0):
-            why = f"{count} of {size.get(scope, 0)} nodes in doubt at once, with no independent word"
+        if scope not in world.brakes and found >= policy.nodes_min and found >= share * size.get(scope, 0):
+            why = f"{found} of {size.get(scope, 0)} nodes in doubt at once, with no independent word"
             draft.add(do.EngageBrake(scope=scope, why=why))
-    _release(draft, size)
+    _release(draft, doubted, size)
 
 
-def _release(draft: Draft, size: dict[str, int]) -> None:
+def _release(draft: Draft, doubted: list[tuple[str, Instant]], size: dict[str, int]) -> None:
     world, policy = draft.world, draft.world.policy.brake
     for scope, brake in world.brakes.items():
         share = policy.fleet_share if scope == FLEET else policy.domain_share
-        left = doubts(world, since=brake.since - policy.window_ms)[scope]
+        left = count(doubted, brake.since - policy.window_ms)[scope]
         calm = left < max(policy.nodes_min, share * size.get(scope, 0)) / 2
         if calm and draft.now - brake.since >= policy.hold_ms:
             draft.add(do.ReleaseBrake(scope=scope, why=f"{left} nodes still in doubt"))

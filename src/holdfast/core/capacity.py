@@ -14,14 +14,15 @@ waited for. Empty nodes above minimum and standby are released after a while. Th
 on top of this later.
 """
 
-from holdfast.core import placement
+from holdfast.core import failover, placement
 from holdfast.core.draft import Draft, Unmet
-from holdfast.core.packing import Bin, fill
+from holdfast.core.packing import Apart, Bin, fill
 from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, Node, NodeState
+from holdfast.model.place import Level as Domain
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.verdict import Level, Said, Word
-from holdfast.model.workload import Spread
+from holdfast.model.workload import Needs, Spread, Workload
 from holdfast.model.world import World
 
 
@@ -110,41 +111,56 @@ def _order(draft: Draft, tally: dict[str, Tally]) -> None:
     world = draft.world
     bins = [Bin.of(world, node) for pool in tally.values() for node in pool.coming]
     for unmet in sorted(draft.unmet, key=lambda u: (-u.workload.priority, u.workload.name)):
-        left = unmet.count - _fits_now(draft, unmet)
-        left -= fill(bins, unmet.workload.needs, left, one_each=unmet.at_least > 1 or _apart(unmet))
+        needs = unmet.workload.needs
+        one_each = unmet.at_least > 1 or needs.spread is Spread.REQUIRE
+        apart = _apart(draft, unmet.workload)
+        left = unmet.count - _fits_now(draft, unmet, apart)
+        left -= fill(bins, needs, left, one_each=one_each, apart=apart)
         while left > 0:
-            pick = _cheapest(draft, tally, unmet)
+            pick = _cheapest(draft, tally, needs, apart)
             if pick is None:
                 break
             pool, offer = pick
             bin_ = Bin.new(pool, offer)
-            took = fill([bin_], unmet.workload.needs, left, one_each=unmet.at_least > 1 or _apart(unmet))
+            took = fill([bin_], needs, left, one_each=one_each, apart=apart)
             if not took:
                 break
+            why = f"{left} of {unmet.workload.name} have no room"
             left -= took
             bins.append(bin_)
-            _launch(
-                draft, tally[pool.name], pool, offer, f"{left + took} of {unmet.workload.name} have no room"
-            )
+            _launch(draft, tally[pool.name], pool, offer, why)
 
 
-def _apart(unmet: Unmet) -> bool:
-    return unmet.workload.needs.spread is Spread.REQUIRE
+def _apart(draft: Draft, workload: Workload) -> Apart | None:
+    """The domains that must not get another copy. Nodes need no counting: a new one has none."""
+    needs, nodes = workload.needs, draft.world.nodes
+    if needs.spread is not Spread.REQUIRE or needs.spread_over is Domain.NODE:
+        return None
+    copies = failover.copies_at(draft, workload.name)
+    return Apart(needs.spread_over, {nodes[name].place.domain(needs.spread_over) for name in copies})
 
 
-def _fits_now(draft: Draft, unmet: Unmet) -> int:
+def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:
     """Work that waits for a proof or for a victim to stop has room already, perhaps."""
-    ask = placement.Ask(needs=unmet.workload.needs, count=unmet.count, at_least=1, use_standby=True)
-    return len(placement.place(draft.room, ask)) if unmet.at_least == 1 else 0
+    if unmet.at_least > 1:
+        return 0
+    ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again)
+    spots = placement.place(draft.room, ask)
+    for spot in spots:
+        if apart is not None:
+            apart.note(draft.world.nodes[spot.node].place)
+    return len(spots)
 
 
-def _cheapest(draft: Draft, tally: dict[str, Tally], unmet: Unmet) -> tuple[Pool, Offer] | None:
+def _cheapest(
+    draft: Draft, tally: dict[str, Tally], needs: Needs, apart: Apart | None
+) -> tuple[Pool, Offer] | None:
     fitting = [
         (offer.price_micro_usd, pool.name, offer.name, pool, offer)
         for pool in draft.world.pools.values()
         if _may_launch(draft, pool, tally[pool.name])
         for offer in pool.offers
-        if Bin.new(pool, offer).suits(unmet.workload.needs)
+        if Bin.new(pool, offer).suits(needs) and (apart is None or apart.allows(offer.place))
     ]
     best = min(fitting, key=lambda row: row[:3], default=None)
     return (best[3], best[4]) if best else None

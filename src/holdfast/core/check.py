@@ -9,12 +9,15 @@ that `decide` uses, so that one mistake is not made twice.
 `inconsistencies` checks the world itself: every index against the entries it was derived from.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, NodeState
+from holdfast.model.place import Level as Domain
 from holdfast.model.plan import Plan, Refusal
-from holdfast.model.replica import LIVE, Phase, Replica, State
+from holdfast.model.replica import LIVE, Phase, Replica, Role, State
 from holdfast.model.room import Room
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Level, Said, Word
@@ -220,11 +223,17 @@ def what_is_acted_on_is_known(trial: Trial, action: do.Action) -> bool:
             return slot in world.slots
         case do.AddSlot(slot=slot):
             return slot not in world.slots and slot not in trial.added
+        case do.ListPool(pool=pool):
+            return pool in world.pools
         case (
-            do.WatchNode(node=node)
+            do.AskPeers(node=node)
+            | do.AskProvider(node=node)
+            | do.WatchNode(node=node)
             | do.CordonNode(node=node)
+            | do.UncordonNode(node=node)
             | do.DrainNode(node=node)
             | do.ResetNode(node=node)
+            | do.QuarantineNode(node=node)
         ):
             return node in world.nodes
     return True
@@ -280,58 +289,89 @@ def examine(world: World, plan: Plan) -> tuple[Plan, list[Refusal]]:
 
 def inconsistencies(world: World) -> list[str]:
     """Where the world disagrees with itself. Looks at everything: for tests and the simulator."""
-    found = [*_replica_troubles(world), *_slot_troubles(world), *_room_troubles(world)]
-    if world.joined != sum(node.state in JOINED for node in world.nodes.values()):
-        found.append("the count of joined nodes is wrong")
+    found = [
+        f"the index {name} disagrees about {', '.join(sorted(wrong))}"
+        for name, expected in derived(world).items()
+        if (wrong := _differences(expected, getattr(world, name)))
+    ]
+    return [*found, *_replica_troubles(world), *_room_troubles(world)]
+
+
+Groups = dict[str, set[str]]
+
+
+def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
+    """Every index as it should be, worked out anew from the entries."""
+    nodes, slots, replicas = world.nodes.values(), world.slots.values(), world.replicas.values()
+    joined = [node for node in nodes if node.state in JOINED]
+    filled = {replica.slot for replica in replicas if replica.state in LIVE}
+    open_ = (slot for slot in slots if slot.phase is Phase.OPEN and slot.id not in filled)
+    undone = (slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is not Phase.DONE)
+    return {
+        "on_node": _groups((replica.node, replica.id) for replica in replicas),
+        "of_slot": _groups((replica.slot, replica.id) for replica in replicas),
+        "of_workload": _groups((slot.workload, slot.id) for slot in slots),
+        "in_pool": _groups((node.pool, node.id) for node in nodes),
+        "after": _groups((other, w.name) for w in world.workloads.values() for other in w.after),
+        "waiting": _groups((slot.workload, slot.id) for slot in open_),
+        "held": _groups((replica.workload, replica.slot) for replica in replicas),
+        "undone": _groups((slot.workload, slot.id) for slot in undone),
+        "lost": {replica.id for replica in replicas if replica.state is State.LOST},
+        "stopping": {replica.id for replica in replicas if replica.state is State.STOPPING},
+        "draining": {node.id for node in nodes if node.state is NodeState.DRAINING},
+        "doubtful": {node.id for node in joined if node.verdict.level is not Level.ALIVE},
+        "joined_in": Counter(node.place.domain(Domain.ZONE) for node in joined),
+    }
+
+
+def _groups(pairs: Iterable[tuple[str, str]]) -> Groups:
+    found: Groups = {}
+    for group, member in pairs:
+        found.setdefault(group, set()).add(member)
     return found
+
+
+def _differences(expected: Groups | set[str] | Counter[str], index: Any) -> set[str]:
+    if isinstance(expected, set):
+        return expected ^ set(index)
+    if isinstance(expected, Counter):
+        return {name for name in expected.keys() | index.keys() if expected[name] != index.get(name, 0)}
+    keys = expected.keys() | index.keys()
+    return {key for key in keys if expected.get(key, set()) != set(index.get(key, ()))}
 
 
 def _replica_troubles(world: World) -> list[str]:
     found = []
     for name, replica in world.replicas.items():
-        if name not in world.on_node.get(replica.node, {}):
-            found.append(f"{name} is not listed on {replica.node}")
-        if name not in world.of_slot.get(replica.slot, {}):
-            found.append(f"{name} is not listed in {replica.slot}")
         slot = world.slots.get(replica.slot)
         if slot is not None and replica.epoch > slot.epoch:
             found.append(f"{name} has a higher epoch than its slot")
-        if (name in world.lost) != (replica.state is State.LOST):
-            found.append(f"{name} is {replica.state} but the lost index disagrees")
-    for index in (world.on_node, world.of_slot):
-        found += [
-            f"{n} is indexed but unknown"
-            for names in index.values()
-            for n in names
-            if n not in world.replicas
-        ]
-    return found
-
-
-def _slot_troubles(world: World) -> list[str]:
-    found = []
-    for slot_id, slot in world.slots.items():
-        copies = [world.replicas[name] for name in world.of_slot.get(slot_id, ())]
-        if len(copies) > 1 and any(copy.exclusive for copy in copies):
-            found.append(f"the exclusive seat {slot_id} has {len(copies)} copies that may run")
-        waits = slot.phase is Phase.OPEN and not any(copy.state in LIVE for copy in copies)
-        if waits != (slot_id in world.waiting.get(slot.workload, {})):
-            found.append(f"{slot_id}: the waiting index disagrees")
+        if replica.exclusive and len(world.of_slot.get(replica.slot, ())) > 1:
+            found.append(f"{name} is exclusive, but not alone in {replica.slot}")
+    if world.joined != sum(node.state in JOINED for node in world.nodes.values()):
+        found.append("the count of joined nodes is wrong")
     return found
 
 
 def _room_troubles(world: World) -> list[str]:
     found = []
-    for name, row in world.room.row.items():
+    room = world.room
+    for name, row in room.row.items():
         node = world.nodes.get(name)
         if node is None:
             found.append(f"{name} has room but is unknown")
             continue
-        used = [world.replicas[replica].needs for replica in world.on_node[name]]
-        cpu = node.capacity.cpu_milli - sum(needs.cpu_milli for needs in used)
-        memory = node.capacity.memory_mib - sum(needs.memory_mib for needs in used)
-        if cpu < 0 or memory < 0 or world.room.devices[row].min() < 0:
+        there = [
+            world.replicas[replica] for replica in world.on_node.get(name, ()) if replica in world.replicas
+        ]
+        cpu = node.capacity.cpu_milli - sum(replica.needs.cpu_milli for replica in there)
+        memory = node.capacity.memory_mib - sum(replica.needs.memory_mib for replica in there)
+        gpu = node.capacity.gpu_milli - sum(replica.needs.gpu_milli for replica in there)
+        if cpu < 0 or memory < 0 or room.devices[row].min() < 0:
             found.append(f"{name} is over-committed")
-        if world.room.cpu[row] != cpu or world.room.memory[row] != memory:
-            found.append(f"{name}: its column of room disagrees with its replicas")
+        if (room.cpu[row], room.memory[row], room.devices[row].sum()) != (cpu, memory, gpu):
+            found.append(f"{name}: its columns of room disagree with its replicas")
+        may = node.state is NodeState.READY and node.verdict.level is Level.ALIVE and not node.deadline
+        if room.open[row] != may:
+            found.append(f"{name} is {node.state} and {node.verdict.level}, but its room says otherwise")
     return found

@@ -110,6 +110,7 @@ class Senses:
         self.beats = Beats(policy)
         self.last_turn: Instant = 0
         self.late_until: Instant = 0  # we ran late; until then the silent are given the benefit of it
+        self.doubts = (False, False, False)  # about ourselves, when last judged: majority, late, grace
 
     def listened(self, now: Instant, expected_by: Instant) -> None:
         """Called once a turn: a turn that comes late forgives everyone the time we were not listening."""
@@ -158,11 +159,14 @@ def judge(world: World, senses: Senses, now: Instant) -> list[NodeJudged]:
     names = dict.fromkeys(senses.beats.changed(now))
     ripe = world.agenda.look(now)["node"] if not world.agenda.quiet(now) else {}
     names.update({name: None for name in ripe if name in world.nodes})
-    if world.doubtful:  # doubt about ourselves begins and ends for all of them at once
-        names.update(world.doubtful)
-    if not names:
+    if not names and not world.doubtful:
         return []
     majority = majority_silent(world, senses, now)
+    grace = now < world.leader.since + world.policy.detection.grace_ms
+    doubts = (majority, now < senses.late_until, grace)
+    if doubts != senses.doubts:  # it begins and ends for all of them at once
+        senses.doubts = doubts
+        names.update(world.doubtful)
     judged = (
         _judge(world, senses, world.nodes[name], now, majority) for name in names if name in world.nodes
     )

@@ -19,10 +19,11 @@ CLOSING = (do.CordonNode, do.DrainNode, do.ResetNode, do.QuarantineNode, do.Term
 
 
 class Unmet:
-    """Replicas of one workload for which there is no room: demand for capacity."""
+    """Replicas of one workload for which there is no room: demand for capacity. Those that ran before
+    (`again`) may use warm standby nodes."""
 
-    def __init__(self, workload: Workload, count: int, at_least: int = 1) -> None:
-        self.workload, self.count, self.at_least = workload, count, at_least
+    def __init__(self, workload: Workload, count: int, at_least: int = 1, *, again: bool = True) -> None:
+        self.workload, self.count, self.at_least, self.again = workload, count, at_least, again
 
 
 class Draft:

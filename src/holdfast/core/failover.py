@@ -13,15 +13,19 @@ or the node is broken.
 Gangs have a module of their own.
 """
 
+from itertools import islice
+
 from msgspec.structs import replace
 
 from holdfast.core import gang, placement, preempt, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
-from holdfast.model.replica import LIVE, Phase, Role, Slot
+from holdfast.model.replica import LIVE, Role, Slot
 from holdfast.model.units import NEVER, seconds
 from holdfast.model.workload import Spread, Sweep, Training, Workload
 from holdfast.model.world import World
+
+FRONT = 64
 
 
 def recover(draft: Draft) -> None:
@@ -45,29 +49,34 @@ def in_order(draft: Draft) -> list[Workload]:
 
 
 def _down_longest(world: World, workload: Workload) -> int:
-    waiting = world.waiting.get(workload.name, {})
-    return min((world.slots[slot].down_since for slot in waiting), default=NEVER)
+    """Seats wait in the order in which they were emptied, so the front of the line is enough."""
+    front = islice(world.waiting.get(workload.name, {}), FRONT)
+    return min((world.slots[slot].down_since for slot in front), default=NEVER)
 
 
 def _fill(draft: Draft, workload: Workload) -> None:
     world = draft.world
     if workload.paused or not seats.may_start(world, workload):
         return
-    ready, blocked = [], 0
-    for slot_id in list(world.waiting.get(workload.name, {})):
+    ready: list[Slot] = []
+    blocked = 0
+    exclusive, gang_seats = workload.exclusive, isinstance(workload.shape, Training)
+    at_most = _allowed(world, workload)
+    for slot_id in world.waiting.get(workload.name, ()):
         slot = world.slots[slot_id]
-        if slot_id in draft.filled or (isinstance(workload.shape, Training) and slot.role is Role.ACTIVE):
+        if slot_id in draft.filled or (gang_seats and slot.role is Role.ACTIVE):
             continue
         if slot.failures >= workload.restart.limit:
             why = f"its program failed {slot.failures} times in a row: {slot.why}"
             draft.add(do.GiveUpSlot(slot=slot_id, why=why, cause=slot.why))
         elif draft.now < slot.retry_at:
             continue
-        elif workload.exclusive and draft.may_run(slot_id):
+        elif exclusive and draft.may_run(slot_id):
             blocked += 1
-        else:
+        elif len(ready) < at_most:
             ready.append(slot)
-    ready = _within_parallel(draft, workload, ready)
+        else:
+            break
     ready = _promote(draft, workload, ready)
     if ready:
         _place(draft, workload, ready)
@@ -75,13 +84,11 @@ def _fill(draft: Draft, workload: Workload) -> None:
         draft.unmet.append(Unmet(workload, blocked))
 
 
-def _within_parallel(draft: Draft, workload: Workload, ready: list[Slot]) -> list[Slot]:
+def _allowed(world: World, workload: Workload) -> int:
+    """How many more may run at once: for a sweep, up to its `parallel`."""
     if not isinstance(workload.shape, Sweep) or not workload.shape.parallel:
-        return ready
-    world = draft.world
-    slots = world.of_workload[workload.name]
-    running = sum(bool(world.of_slot[slot]) for slot in slots)
-    return ready[: max(0, workload.shape.parallel - running)]
+        return NEVER
+    return workload.shape.parallel - len(world.held.get(workload.name, ()))
 
 
 def _promote(draft: Draft, workload: Workload, ready: list[Slot]) -> list[Slot]:
@@ -171,9 +178,4 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     if left < len(slots) or world.stopping:
         draft.floor = max(draft.floor, workload.priority)
     if left:
-        draft.unmet.append(Unmet(workload, left))
-
-
-def given_up(world: World, workload: str) -> list[Slot]:
-    slots = [world.slots[slot] for slot in world.of_workload.get(workload, ())]
-    return [slot for slot in slots if slot.phase is Phase.FAILED]
+        draft.unmet.append(Unmet(workload, left, again=any(slot.epoch for slot in slots)))

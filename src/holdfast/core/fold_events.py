@@ -139,6 +139,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         idle_since=node.idle_since or event.at,
     )
     index.put_node(world, node)
+    world.agenda.at(node.idle_since + world.pools[node.pool].idle_ms, "pool", node.pool)
     for replica_id in list(world.on_node[node.id]):
         _reconcile(world, world.replicas[replica_id], event)
 
@@ -173,6 +174,8 @@ def _reconcile(world: World, replica: Replica, event: ev.NodeJoined) -> None:
         if replica.state is State.LOST:
             if slot is not None and slot.epoch == replica.epoch and slot.phase is Phase.OPEN:
                 index.put_replica(world, replace(replica, state=State.STARTING, since=event.at))
+                if replica.ready_at:  # it told us so long ago, and will not tell again
+                    _ready(world, world.replicas[replica.id], event.at)
             else:
                 _stop(world, replica, event.at)
     else:
@@ -325,7 +328,6 @@ def _ready(world: World, replica: Replica, at: Instant) -> None:
 
 
 def wake_dependants(world: World, workload: str) -> None:
-    world.agenda.note("workload", workload)
     for name in world.after.get(workload, ()):
         world.agenda.note("workload", name)
 
@@ -348,7 +350,9 @@ def _ended(world: World, replica: Replica, event: ev.ReplicaEnded) -> None:
         index.put_slot(
             world, replace(world.slots[slot.id], phase=Phase.DONE, down_since=0, failures=0, why="")
         )
-        wake_dependants(world, replica.workload)
+        if not world.undone[replica.workload]:  # the last one: its standbys can go, and others may begin
+            world.agenda.note("workload", replica.workload)
+            wake_dependants(world, replica.workload)
     elif event.how is ev.Ended.FAILED:
         _failed(world, replica, workload, event)
     else:

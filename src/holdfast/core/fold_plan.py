@@ -39,14 +39,7 @@ def accept(world: World, plan: Plan) -> None:
 
 def _accept(world: World, action: do.Action, at: Instant) -> None:
     match action:
-        case (
-            do.AskPeers()
-            | do.AskProvider()
-            | do.ListPool()
-            | do.LaunchNode()
-            | do.TerminateNode()
-            | do.ForgetNode()
-        ):
+        case do.AskPeers() | do.AskProvider() | do.ListPool() | do.LaunchNode() | do.TerminateNode():
             _supply(world, action, at)
         case (
             do.WatchNode()
@@ -75,7 +68,7 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
 
 def _supply(
     world: World,
-    action: do.AskPeers | do.AskProvider | do.ListPool | do.LaunchNode | do.TerminateNode | do.ForgetNode,
+    action: do.AskPeers | do.AskProvider | do.ListPool | do.LaunchNode | do.TerminateNode,
     at: Instant,
 ) -> None:
     match action:
@@ -104,8 +97,6 @@ def _supply(
                 index.put_node(
                     world, replace(world.nodes[name], state=NodeState.TERMINATING, since=at, retry_at=0)
                 )
-        case do.ForgetNode(node=name):
-            index.drop_node(world, name)
 
 
 def _launching(world: World, action: do.LaunchNode, at: Instant) -> Node:
@@ -148,8 +139,8 @@ def _care(
         case do.WatchNode(repeats=repeats):
             node = replace(node, repair=replace(step, step=Step.WATCHED, why=why, since=at, repeats=repeats))
         case do.CordonNode():
-            repair = replace(step, step=Step.CORDONED, why=why, since=at)
-            node = replace(node, state=NodeState.CORDONED, since=at, repair=repair)
+            repair = replace(step, step=max(step.step, Step.CORDONED), why=why, since=at)
+            node = replace(node, state=NodeState.CORDONED, since=at, deadline=0, repair=repair)
         case do.UncordonNode():
             node = replace(node, state=NodeState.READY, since=at, deadline=0, repair=healthy(step))
         case do.DrainNode(deadline=deadline, step=to):
@@ -193,6 +184,8 @@ def _work(
 def _place(world: World, action: do.PlaceReplica, at: Instant) -> None:
     slot = world.slots[action.slot]
     node = world.nodes[action.node]
+    if node.idle_since:
+        world.agenda.note("pool", node.pool)  # one spare node fewer
     node = replace(node, generation=node.generation + 1, idle_since=0, standby=False)
     index.put_node(world, node)
     index.put_replica(

@@ -10,7 +10,7 @@ from holdfast.model.lease import surely_over
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.place import Level
 from holdfast.model.policy import Policy
-from holdfast.model.replica import LIVE, Phase, Replica, Slot, State
+from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level as Belief
 from holdfast.model.workload import Workload
@@ -139,6 +139,8 @@ def put_slot(world: World, slot: Slot) -> None:
     world.of_workload.setdefault(slot.workload, {})[slot.id] = None
     world.of_slot.setdefault(slot.id, {})
     keep_waiting(world, slot)
+    undone = slot.role is Role.ACTIVE and slot.phase is not Phase.DONE
+    _keep(world.undone.setdefault(slot.workload, {}), slot.id, undone)
     world.agenda.note("slot", slot.id)
     if slot.retry_at:
         world.agenda.at(slot.retry_at, "slot", slot.id)
@@ -148,6 +150,7 @@ def drop_slot(world: World, slot_id: str) -> None:
     slot = world.slots.pop(slot_id)
     world.of_workload[slot.workload].pop(slot_id, None)
     world.waiting.get(slot.workload, {}).pop(slot_id, None)
+    world.undone.get(slot.workload, {}).pop(slot_id, None)
     if not world.of_slot[slot_id]:
         del world.of_slot[slot_id]
     world.agenda.note("workload", slot.workload)
@@ -221,6 +224,7 @@ def drop_replica(world: World, replica_id: str) -> Replica:
 
 
 def _slot_changed(world: World, slot_id: str, workload: str) -> None:
+    _keep(world.held.setdefault(workload, {}), slot_id, bool(world.of_slot.get(slot_id)))
     slot = world.slots.get(slot_id)
     if slot is None:
         world.agenda.note("workload", workload)

@@ -6,14 +6,31 @@ empty; replicas are counted into it by division, not one by one. This is only an
 """
 
 from holdfast.model.node import Node
+from holdfast.model.place import Level, Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources
 from holdfast.model.workload import Needs
 from holdfast.model.world import World
 
 
+class Apart:
+    """Failure domains in which there may be one copy each, and which of them have one."""
+
+    def __init__(self, level: Level, taken: set[str]) -> None:
+        self.level, self.taken = level, taken
+
+    def allows(self, place: Place) -> bool:
+        return place.domain(self.level) not in self.taken
+
+    def note(self, place: Place) -> None:
+        self.taken.add(place.domain(self.level))
+
+
 class Bin:
-    def __init__(self, free: Resources, labels: dict[str, str], taints: tuple[str, ...], spot: bool) -> None:
+    def __init__(
+        self, place: Place, free: Resources, labels: dict[str, str], taints: tuple[str, ...], spot: bool
+    ) -> None:
+        self.place = place
         self.cpu, self.memory, self.gpu, self.kind = (
             free.cpu_milli,
             free.memory_mib,
@@ -24,11 +41,11 @@ class Bin:
 
     @classmethod
     def of(cls, world: World, node: Node) -> "Bin":
-        return cls(node.capacity, node.labels, node.taints, node.spot)
+        return cls(node.place, node.capacity, node.labels, node.taints, node.spot)
 
     @classmethod
     def new(cls, pool: Pool, offer: Offer) -> "Bin":
-        return cls(offer.capacity, pool.labels, pool.taints, offer.spot)
+        return cls(offer.place, offer.capacity, pool.labels, pool.taints, offer.spot)
 
     def suits(self, needs: Needs) -> bool:
         """Could an empty one take such a replica?"""
@@ -60,14 +77,18 @@ class Bin:
         self.gpu -= count * needs.resources.gpu_milli
 
 
-def fill(bins: list[Bin], needs: Needs, count: int, *, one_each: bool) -> int:
+def fill(bins: list[Bin], needs: Needs, count: int, *, one_each: bool, apart: Apart | None = None) -> int:
     """Puts up to `count` into the bins; returns how many went in."""
     left = count
     for bin_ in bins:
         if left <= 0:
             break
-        took = min(left, bin_.holds(needs), 1 if one_each else left)
+        if apart is not None and not apart.allows(bin_.place):
+            continue
+        took = min(left, bin_.holds(needs), 1 if one_each or apart is not None else left)
         if took > 0:
+            if apart is not None:
+                apart.note(bin_.place)
             bin_.take(needs, took)
             left -= took
     return count - left

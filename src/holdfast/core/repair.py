@@ -119,7 +119,8 @@ def _step(draft: Draft, node: Node, found: list[Finding], budget: int) -> int:
         return 0
     severity = _escalated(draft, node, worst.severity)
     why = f"{worst.name}: {worst.evidence}"
-    if node.state is NodeState.DRAINING:
+    empty = node.state is NodeState.CORDONED and node.repair.step is Step.DRAINED  # and waits for the finding
+    if node.state is NodeState.DRAINING or (empty and severity > Severity.DRAIN):
         if not world.on_node[node.id] or draft.now >= node.deadline:
             _drained(draft, node, severity, why)
     elif severity >= Severity.DRAIN and node.repair.step < Step.DRAINED:

@@ -47,10 +47,10 @@ def settled(world: World, name: str) -> bool:
     other, slots = world.workloads.get(name), world.of_workload.get(name, {})
     if other is None:
         return True
+    if not isinstance(other.shape, Service):
+        return bool(slots) and not world.undone[name]
     actives = [world.slots[slot] for slot in slots if world.slots[slot].role is Role.ACTIVE]
-    if isinstance(other.shape, Service):
-        return bool(actives) and all(not slot.down_since for slot in actives)
-    return bool(actives) and all(slot.phase is Phase.DONE for slot in actives)
+    return bool(actives) and all(not slot.down_since for slot in actives)
 
 
 def _match(draft: Draft, workload: Workload) -> None:

@@ -51,8 +51,9 @@ class Beats:
         self.look_at = np.full(rows, NEVER, np.int64)  # when the grade would change without a beat
         self.returned: list[int] = []  # rows heard again after a silence
 
-    def add(self, node: str, now: Instant) -> int:
-        """Listen to a node from now on; a node already known starts afresh."""
+    def add(self, node: str, now: Instant, *, quiet: bool = False) -> int:
+        """Listen to a node from now on; a node already known starts afresh. One that was `quiet` for the
+        leader before us is late until we hear it."""
         if node not in self.row:
             if not self.unused:
                 self._grow()
@@ -62,7 +63,7 @@ class Beats:
             self.longest[row] = self.policy.beat_ms
         row = self.row[node]
         self.heard[row] = self.acked[row] = now
-        self.grade[row] = 0
+        self.grade[row] = 1 if quiet else 0
         one = np.array([row])
         self._settle(one)
         return row
@@ -96,7 +97,9 @@ class Beats:
         policy = self.policy
         likely = self.mean[rows] + policy.deviations * np.sqrt(self.variance[rows])
         usual = np.maximum(likely, GAP_MARGIN * self.longest[rows])
-        self.usual[rows] = np.clip(usual, policy.late_min_ms, policy.late_max_ms).astype(np.int64)
+        self.usual[rows] = np.minimum(np.maximum(usual, policy.late_min_ms), policy.late_max_ms).astype(
+            np.int64
+        )
         self.look_at[rows] = self.heard[rows] + self.usual[rows]
 
     def next_look(self) -> Instant:

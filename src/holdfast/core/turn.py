@@ -71,7 +71,7 @@ class Mind:
         self.senses = Senses(self.world.policy.detection)
         for name, node in self.world.nodes.items():
             if node.state in JOINED:
-                self.senses.beats.add(name, now)
+                self.senses.beats.add(name, now, quiet=name in self.world.doubtful)
 
     def next_due(self) -> Instant:
         """When a turn is needed though nothing happens."""
@@ -155,6 +155,7 @@ def resume(world: World) -> Iterator[Perform]:
                     capacity=node.capacity,
                     price_micro_usd=node.price_micro_usd,
                     spot=node.spot,
+                    standby=node.standby,
                     why=why,
                 )
                 yield Perform(f"again.{name}", launch)

@@ -52,12 +52,6 @@ class TerminateNode(Deed, frozen=True):
     node: str
 
 
-class ForgetNode(Deed, frozen=True):
-    """It never came to be, or is confirmed gone."""
-
-    node: str
-
-
 class WatchNode(Deed, frozen=True):
     node: str
     repeats: int = 0
@@ -173,7 +167,6 @@ Action = (
     | ListPool
     | LaunchNode
     | TerminateNode
-    | ForgetNode
     | WatchNode
     | CordonNode
     | UncordonNode

@@ -68,6 +68,8 @@ class World:
         self.in_pool: dict[str, Names] = {}  # nodes
         self.after: dict[str, Names] = {}  # workloads that wait for this one
         self.waiting: dict[str, Names] = {}  # workload -> open slots without a live replica
+        self.held: dict[str, Names] = {}  # workload -> slots in which a replica is, or may be
+        self.undone: dict[str, Names] = {}  # workload -> active slots that are not done
         self.lost: Names = {}  # replicas in state LOST
         self.stopping: Names = {}
         self.draining: Names = {}  # nodes

@@ -18,6 +18,8 @@ from holdfast.sim.scenario import NetworkTraits
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+PHASES = 0.9  # of a round, so that nearly all of it has come in when the next begins
+
 
 class Round:
     def __init__(self, sent: Ints, arrives: Ints) -> None:
@@ -56,7 +58,7 @@ class BeatWire:
             self.try_at[row:] = NEVER
             self.known[row:] = -1
         self.size += 1
-        self.phase[row] = int(self.random.integers(0, self.beat_ms))
+        self.phase[row] = int(self.random.integers(0, int(PHASES * self.beat_ms)))
         return row
 
     def begin_round(self, now: Instant) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LEADER_TTL_MS = 3 * SECOND
 TICK_MS = 1 * SECOND
 TURN_DELAY_MS = 2  # what comes in together is handled together
+TURN_GAP_MS = 10  # at least, between two turns
 NO_CRASH = -1
 
 
@@ -61,6 +62,7 @@ class SimControl:
         self.after_append: list[Callable[[], None]] = []  # acknowledgements that wait for the journal
         self.turn_at: Instant = NEVER
         self.crash_at_step = NO_CRASH
+        self.last_turn: Instant = -TURN_GAP_MS
         self.reported: dict[str, int] = {}  # node -> reports received, by number
         self.sessions: dict[str, int] = {}  # node -> the connection it last said hello on
         self.unconfirmed: dict[str, int] = {}  # node -> generation of the set it has not confirmed
@@ -136,8 +138,9 @@ class SimControl:
             self.want_turn(self.kernel.now + TURN_DELAY_MS)
 
     def want_turn(self, when: Instant) -> None:
+        """A turn takes all that came since the last: a thousand answers at once cost one turn."""
         if when < self.turn_at:
-            self.turn_at = max(when, self.kernel.now)
+            self.turn_at = max(when, self.kernel.now, self.last_turn + TURN_GAP_MS)
             self.kernel.at(self.turn_at, self._turn_due, self.turn_at)
 
     def _turn_due(self, planned: Instant) -> None:
@@ -157,6 +160,7 @@ class SimControl:
 
     def _turn_now(self) -> None:
         assert self.mind is not None
+        self.last_turn = self.kernel.now
         self.sim.deliver_beats()
         inbox, self.inbox = self.inbox, []
         waiting, self.after_append = self.after_append, []

@@ -81,6 +81,7 @@ class Fleet:
 
     def power_off(self, host: Host) -> None:
         host.powered = host.agent_up = False
+        self.wire.lease_until[host.row] = 0  # there is nothing left that could hold it
         self._drop_processes(host)
         self._fall_silent(host)
 

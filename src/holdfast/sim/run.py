@@ -31,7 +31,8 @@ from holdfast.sim.truth import Truth
 
 PROBE_TRIES = 4
 QUIET_MARGIN_BEATS = 4
-FULL_CHECK_EVERY = 50  # turns between two checks of the whole world
+CHECK_TURNS = 50  # between two checks of the whole world, and one more for every so many slots:
+CHECK_SLOTS = 10
 
 
 class Simulation:
@@ -50,7 +51,7 @@ class Simulation:
         self.controls: dict[str, SimControl] = {}
         self.leader: SimControl | None = None
         self.providers: dict[str, SimProvider] = {}
-        self.turns = 0
+        self.turns = self.check_at = 0
         self.metered_at: Instant = 0
         self.deaths: list[tuple[Instant, str]] = []
         self.fleet.hello = self._hello
@@ -379,7 +380,8 @@ class Simulation:
         for refusal in control.mind.refused:
             self.truth.violated(f"refused: {refusal.invariant}: {refusal.action}")
         control.mind.refused.clear()
-        if self.turns % FULL_CHECK_EVERY == 0:
+        if self.turns >= self.check_at:
+            self.check_at = self.turns + CHECK_TURNS + len(control.mind.world.slots) // CHECK_SLOTS
             self.check_world(control.mind)
 
     def check_world(self, mind: Mind) -> None:

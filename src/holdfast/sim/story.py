@@ -93,7 +93,6 @@ def tell_action(action: do.Action) -> tuple[str, str]:
         case (
             do.AskProvider(node=node)
             | do.TerminateNode(node=node)
-            | do.ForgetNode(node=node)
             | do.WatchNode(node=node)
             | do.CordonNode(node=node)
             | do.UncordonNode(node=node)

@@ -1,0 +1,21 @@
+"""What every contract suite shares: one event loop a test, so that an adapter may keep its connections."""
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from typing import Any, Protocol, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Awaits one call of a port."""
+
+    def __call__(self, call: Coroutine[Any, Any, T], /) -> T: ...
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    with asyncio.Runner() as runner:
+        yield runner.run

@@ -1,0 +1,153 @@
+"""A small sweep is clean; and when a bug is planted the checkers find it, so being clean means something."""
+
+from functools import partial
+
+import pytest
+
+from holdfast.core import check, decide, failover
+from holdfast.core.draft import Draft
+from holdfast.model.place import Place
+from holdfast.model.pool import Offer, Pool
+from holdfast.model.resources import Resources
+from holdfast.model.units import MINUTE, SECOND
+from holdfast.model.workload import Job, Service, Workload
+from holdfast.sim import sweep as sweeping
+from holdfast.sim.run import Simulation
+from holdfast.sim.scenario import Fault, PoolSetup, Program, Scenario, Trouble, WorkloadSetup
+from holdfast.sim.sweep import Job as Draw
+from holdfast.sim.sweep import attempt, fails, one, shrink, sweep
+
+SEEDS = range(1, 13)
+EXCLUSIVE = check.an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_drawn_story_ends_well(seed: int) -> None:
+    outcome = one(Draw(seed, nodes=20, hours=0.5, policy=None))
+    assert outcome.settled, "it went on long enough to ask whether all is well"
+    assert (outcome.violations, outcome.unmet) == ((), ())
+
+
+def test_the_drawn_stories_are_eventful() -> None:
+    """Or else that they end well would say nothing."""
+    outcomes = [one(Draw(seed, nodes=20, hours=0.2, policy=None)) for seed in (1, 2, 3, 4)]
+    assert sum(outcome.nodes_lost for outcome in outcomes) > 5
+
+
+def test_a_sweep_sums_up_its_stories(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "shrink", lambda scenario: scenario)  # what fails here is told elsewhere
+    told: list[int] = []
+    result = sweep(3, first_seed=4, nodes=9, hours=0.2, jobs=1, on_progress=told.append)
+    each = [one(Draw(seed, 9, 0.2, None)) for seed in (4, 5, 6)]
+    assert told == [1, 2, 3]
+    assert result.turns == sum(outcome.turns for outcome in each)
+    assert result.nodes_lost == sum(outcome.nodes_lost for outcome in each)
+    assert result.seeds == 3
+
+
+# planted bugs
+
+
+def small_story() -> Scenario:
+    """A job whose node is cut off, a service, and two faults that have nothing to do with it."""
+    offers = tuple(
+        Offer(zone, Place("east", "r1", zone, f"{zone}1"), Resources(8_000, 32_768)) for zone in "abc"
+    )
+    pool = Pool("pool", "east", offers, max=9, can_launch=False, can_terminate=False)
+    forever = Program(run_ms=10 * MINUTE)
+    return Scenario(
+        "planted",
+        lasts_ms=4 * MINUTE,
+        settle_ms=1 * MINUTE,
+        pools=(PoolSetup(pool, 9),),
+        workloads=(
+            WorkloadSetup(Workload("web", Service(2))),
+            WorkloadSetup(Workload("job", Job(), checkpoint_ms=10 * SECOND), forever),
+            WorkloadSetup(Workload("other", Service(3))),
+        ),
+        troubles=(
+            Trouble(at=20 * SECOND, fault=Fault.SLOW, nodes=("pool-h",), lasts_ms=10 * SECOND),
+            Trouble(at=30 * SECOND, fault=Fault.PARTITION, nodes=("runs:job",), lasts_ms=50 * SECOND),
+            Trouble(at=40 * SECOND, fault=Fault.AGENT_RESTART, nodes=("pool-i",), lasts_ms=SECOND),
+        ),
+    )
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision that forgets to wait until the old copy is provably gone."""
+    monkeypatch.setattr(Draft, "may_run", lambda draft, slot: False)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tuple(invariant for invariant in check.INVARIANTS if invariant is not EXCLUSIVE)
+    monkeypatch.setattr(check, "INVARIANTS", kept)
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that is down is ever filled again after the first minute."""
+    before = failover.recover
+
+    def forgetful(draft: Draft) -> None:
+        if draft.now < MINUTE:
+            before(draft)
+
+    stages = tuple(forgetful if stage is before else stage for stage in decide.STAGES)
+    monkeypatch.setattr(decide, "STAGES", stages)
+
+
+def test_the_small_story_ends_well_without_a_bug() -> None:
+    result = attempt(small_story())
+    assert (result.violations, result.unmet, result.settled) == ((), (), True)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_planted_bug_is_refused_by_the_invariant_and_reported() -> None:
+    result = attempt(small_story())
+    assert any(check.sentence(EXCLUSIVE) in violation for violation in result.violations)
+    assert not any("runs twice" in violation for violation in result.violations)
+
+
+@pytest.mark.usefixtures("impatient", "unchecked")
+def test_a_planted_bug_that_gets_through_is_seen_in_what_really_runs() -> None:
+    result = attempt(small_story())
+    assert any("job/0 runs twice" in violation for violation in result.violations)
+
+
+@pytest.mark.usefixtures("idle")
+def test_a_planted_bug_that_leaves_work_undone_is_seen_at_the_end() -> None:
+    result = attempt(small_story())
+    assert any(goal.startswith("job/0 is not running") for goal in result.unmet)
+    assert result.violations == ()
+
+
+@pytest.mark.usefixtures("impatient", "unchecked")
+def test_what_fails_is_shrunk_to_what_matters() -> None:
+    shrunk = shrink(small_story(), seconds=15.0)
+    assert fails(shrunk)
+    assert [trouble.fault for trouble in shrunk.troubles] == [Fault.PARTITION]
+    assert [setup.workload.name for setup in shrunk.workloads] == ["job"]
+    assert sum(setup.nodes for setup in shrunk.pools) < 9
+
+
+def test_what_does_not_fail_is_not_shrunk() -> None:
+    assert shrink(small_story(), seconds=15.0) == small_story()
+
+
+@pytest.mark.usefixtures("impatient", "unchecked")
+def test_a_sweep_finds_a_planted_bug_and_tells_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "shrink", partial(shrink, seconds=1.0))
+    result = sweep(2, first_seed=1, nodes=20, hours=0.3, jobs=1)
+    assert not result.fine
+    assert result.violations > 0
+    assert [failure.seed for failure in result.failures] == [1, 2]
+    assert "runs twice" in result.failures[0].story
+
+
+def test_a_story_can_be_told_from_a_simulation_that_kept_its_history() -> None:
+    sim = Simulation(small_story())
+    sim.run()
+    assert sim.story is not None
+    assert "job/0" in sim.story.text()
