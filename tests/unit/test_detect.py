@@ -56,6 +56,11 @@ CASES: list[tuple[str, dict[str, Any], Level]] = [
         Level.DEAD,
     ),
     (
+        "many fell silent at once: ask twice",
+        {"silence": Silence.LONG, "peers": Peers.NOT_REACHED, "doubt": Doubt.CROWD},
+        Level.SUSPECT,
+    ),
+    (
         "silent, and no peer reached it",
         {"silence": Silence.SILENT, "peers": Peers.NOT_REACHED},
         Level.DEAD,
@@ -103,6 +108,11 @@ def test_no_rule_is_hidden_by_those_before_it() -> None:
         ({"silence": Silence.SILENT, "peers": Peers.NOBODY}, Level.SUSPECT),
         ({"silence": Silence.LONG, "peers": Peers.NOBODY, "provider": Word.WAITING}, Level.SUSPECT),
         ({"silence": Silence.LATE, "peers": Peers.NOT_REACHED}, Level.SUSPECT),
+        # among many, twice not reached is dead
+        (
+            {"silence": Silence.SILENT, "peers": Peers.NOT_REACHED_AGAIN, "doubt": Doubt.CROWD},
+            Level.DEAD,
+        ),
         # a closed link is a reason to ask, no more
         ({"link": Link.CLOSED}, Level.SUSPECT),
         ({"link": Link.CLOSED, "peers": Peers.REFUSED}, Level.DEAD),
@@ -147,7 +157,8 @@ def test_until_a_round_is_decided_the_round_before_it_stands(before: Peers) -> N
     undecided = Clues(asked=("a", "b", "c"), asked_at=9, answers={"a": T}, concluded=before)
     assert peers_say(undecided, POLICY) is before
     decided = Clues(asked=("a", "b", "c"), asked_at=9, answers={"a": T, "b": T}, concluded=before)
-    assert peers_say(decided, POLICY) is Peers.NOT_REACHED
+    again = before is Peers.NOT_REACHED
+    assert peers_say(decided, POLICY) is (Peers.NOT_REACHED_AGAIN if again else Peers.NOT_REACHED)
 
 
 class Watch:
@@ -264,6 +275,20 @@ def test_less_than_a_majority_is_an_ordinary_day(fleet: tuple[str, ...], level: 
     for name in silent:
         watch.peers_answer(name, Answer.TIMEOUT)
     assert {watch.level(name) for name in silent} == {level}, "three nodes are too few to speak of a majority"
+
+
+def test_when_many_fall_silent_at_once_peers_must_fail_to_reach_them_twice() -> None:
+    fleet = tuple("abcdefghijkl")
+    watch = Watch(*fleet)
+    watch.passes(20)
+    silent = fleet[: POLICY.crowd_nodes_min]
+    watch.passes(5, silent=silent)
+    watch.peers_answer("a", Answer.TIMEOUT)
+    assert watch.level("a") is Level.SUSPECT
+    assert "ask twice" in watch.play.node("a").verdict.rule
+    watch.passes(POLICY.ask_again_ms // SECOND + 1, silent=silent)
+    watch.peers_answer("a", Answer.TIMEOUT)
+    assert watch.level("a") is Level.DEAD
 
 
 def test_after_a_leader_change_nobody_is_dead_until_heard_or_grace_has_passed() -> None:

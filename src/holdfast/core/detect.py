@@ -7,16 +7,17 @@ first row that matches the evidence decides. It is data, so that `holdfast expla
 test can walk it.
 
 Three things to notice. A node that a peer reached is *unreachable*, not dead, however long we cannot hear it.
-When a majority falls silent at once the fault is ours until peers have failed to reach them for long. And
-after a leader change nobody is dead until heard or until grace has passed. Dead is final: only a new hello
-revives (see `fold`), so that a late beat cannot bring back a node whose work is already elsewhere.
+When a majority falls silent at once the fault is ours until peers have failed to reach them for long, and
+when many do, peers must fail to reach them twice. And after a leader change nobody is dead until heard or
+until grace has passed. Dead is final: only a new hello revives (see `fold`), so that a late beat cannot bring
+back a node whose work is already elsewhere.
 
 What is dead here is dead for interchangeable replicas. For exclusive ones a verdict is no proof: see
 `failover`.
 
 Refused: weights that add up to a score. A score is right more often, and nobody can say why it was wrong.
-Numbers: `late` at about two beats, peers answer within 0.8 s, so a silent host is judged in about 3 s at one
-beat a second.
+Numbers: `late` at about two beats, peers answer within 0.8 s, so a silent host is judged within 4 s at one
+beat a second. A whole rack takes some two seconds longer, which is the price of asking twice.
 """
 
 import msgspec
@@ -40,7 +41,8 @@ class Rule(msgspec.Struct, frozen=True):
 
 SILENT = (Silence.SILENT, Silence.LONG)
 QUIET = (Silence.LATE, *SILENT)
-NEGATIVE = (Peers.REFUSED, Peers.NOT_REACHED)
+UNREACHED = (Peers.NOT_REACHED, Peers.NOT_REACHED_AGAIN)
+NEGATIVE = (Peers.REFUSED, *UNREACHED)
 
 RULES: tuple[Rule, ...] = (
     Rule("it said goodbye", {"said": (Said.GOODBYE,)}, Level.DEAD),
@@ -62,7 +64,12 @@ RULES: tuple[Rule, ...] = (
         "a majority fell silent at once: doubt ourselves first", {"doubt": (Doubt.MAJORITY,)}, Level.SUSPECT
     ),
     Rule("its host answers, but nothing of ours lives there", {"peers": (Peers.REFUSED,)}, Level.DEAD),
-    Rule("silent, and no peer reached it", {"silence": SILENT, "peers": (Peers.NOT_REACHED,)}, Level.DEAD),
+    Rule(
+        "many fell silent at once: ask twice",
+        {"doubt": (Doubt.CROWD,), "peers": (Peers.NOT_REACHED,)},
+        Level.SUSPECT,
+    ),
+    Rule("silent, and no peer reached it", {"silence": SILENT, "peers": UNREACHED}, Level.DEAD),
     Rule(
         "silent for long, nobody to ask, its provider says it runs",
         {"silence": (Silence.LONG,), "peers": (Peers.NOBODY,), "provider": (Word.RUNNING,)},
@@ -97,7 +104,9 @@ def peers_say(clues: Clues, policy: Detection) -> Peers:
     if could == 0:
         return Peers.NOBODY
     if len(answers) >= min(policy.peers_quorum, could):
-        return Peers.REFUSED if Answer.REFUSED in answers else Peers.NOT_REACHED
+        if Answer.REFUSED in answers:
+            return Peers.REFUSED
+        return Peers.NOT_REACHED_AGAIN if clues.concluded in UNREACHED else Peers.NOT_REACHED
     if clues.concluded is Peers.UNASKED:
         return Peers.WAITING
     return clues.concluded
@@ -110,7 +119,7 @@ class Senses:
         self.beats = Beats(policy)
         self.last_turn: Instant = 0
         self.late_until: Instant = 0  # we ran late; until then the silent are given the benefit of it
-        self.doubts = (False, False, False)  # about ourselves, when last judged: majority, late, grace
+        self.doubts = (Doubt.NONE, False, False)  # when last judged: how many are silent, late, grace
 
     def listened(self, now: Instant, expected_by: Instant) -> None:
         """Called once a turn: a turn that comes late forgives everyone the time we were not listening."""
@@ -121,7 +130,7 @@ class Senses:
         self.last_turn = now
 
 
-def evidence_on(world: World, senses: Senses, node: Node, now: Instant, *, majority: bool) -> Evidence:
+def evidence_on(world: World, senses: Senses, node: Node, now: Instant, company: Doubt) -> Evidence:
     silence, silent_ms, usual_ms = senses.beats.silence(node.id, now)
     policy = world.policy.detection
     return Evidence(
@@ -130,28 +139,31 @@ def evidence_on(world: World, senses: Senses, node: Node, now: Instant, *, major
         peers=peers_say(node.clues, policy),
         provider=node.clues.word,
         said=node.clues.said,
-        doubt=doubt_on(world, senses, node, now, majority=majority),
+        doubt=doubt_on(world, senses, node, now, company),
         silent_ms=silent_ms,
         usual_ms=usual_ms,
     )
 
 
-def doubt_on(world: World, senses: Senses, node: Node, now: Instant, *, majority: bool) -> Doubt:
+def doubt_on(world: World, senses: Senses, node: Node, now: Instant, company: Doubt) -> Doubt:
     since = world.leader.since
     unheard = senses.beats.last_acked(node.id) <= since
     if unheard and now < since + world.policy.detection.grace_ms:
         return Doubt.GRACE
     if now < senses.late_until:
         return Doubt.LATE
-    return Doubt.MAJORITY if majority else Doubt.NONE
+    return company
 
 
-def majority_silent(world: World, senses: Senses, now: Instant) -> bool:
+def company_of(world: World, senses: Senses, now: Instant) -> Doubt:
+    """Does a silent node have company? A majority is our own fault. Many are more likely to be cut off from
+    us than to have died together, and while we cannot hear them, one stall could look like death."""
     policy = world.policy.detection
-    if world.joined < policy.majority_nodes_min:
-        return False
     window = policy.majority_window_ms + policy.alone_ms
-    return senses.beats.fell_silent_since(now - window) >= policy.majority * world.joined
+    silent = senses.beats.fell_silent_since(now - window)
+    if world.joined >= policy.majority_nodes_min and silent >= policy.majority * world.joined:
+        return Doubt.MAJORITY
+    return Doubt.CROWD if silent >= max(policy.crowd_nodes_min, policy.crowd * world.joined) else Doubt.NONE
 
 
 def judge(world: World, senses: Senses, now: Instant) -> list[NodeJudged]:
@@ -161,22 +173,20 @@ def judge(world: World, senses: Senses, now: Instant) -> list[NodeJudged]:
     names.update({name: None for name in ripe if name in world.nodes})
     if not names and not world.doubtful:
         return []
-    majority = majority_silent(world, senses, now)
+    company = company_of(world, senses, now)
     grace = now < world.leader.since + world.policy.detection.grace_ms
-    doubts = (majority, now < senses.late_until, grace)
+    doubts = (company, now < senses.late_until, grace)
     if doubts != senses.doubts:  # it begins and ends for all of them at once
         senses.doubts = doubts
         names.update(world.doubtful)
-    judged = (
-        _judge(world, senses, world.nodes[name], now, majority) for name in names if name in world.nodes
-    )
+    judged = (_judge(world, senses, world.nodes[name], now, company) for name in names if name in world.nodes)
     return [event for event in judged if event is not None]
 
 
-def _judge(world: World, senses: Senses, node: Node, now: Instant, majority: bool) -> NodeJudged | None:
+def _judge(world: World, senses: Senses, node: Node, now: Instant, company: Doubt) -> NodeJudged | None:
     if node.state not in JOINED or node.verdict.level is Level.DEAD:
         return None
-    evidence = evidence_on(world, senses, node, now, majority=majority)
+    evidence = evidence_on(world, senses, node, now, company)
     rule = weigh(evidence)
     same = rule.then is node.verdict.level
     unheard = senses.beats.last_acked(node.id) <= world.leader.since

@@ -1,7 +1,7 @@
 """How long is too long for this node to be silent?
 
 The question: a heartbeat is late; is that news? The rule: a node is *late* when it has been silent for longer
-than its own history makes likely: mean gap plus some deviations, or a third more than its longest recent gap,
+than its own history makes likely: mean gap plus some deviations, or a fifth more than its longest recent gap,
 whichever is more, within bounds. A node behind a lossy link earns more patience than one that has never
 missed a beat. *Silent* and *long* follow after fixed further times; what they mean together with other
 evidence is `detect`'s business.
@@ -29,7 +29,7 @@ from holdfast.model.verdict import Silence
 CLASSES = (Silence.FRESH, Silence.LATE, Silence.SILENT, Silence.LONG)
 LEARN = 0.05  # weight of the newest gap: about the last 20 beats
 FORGET_GAP = 0.999  # the longest gap fades by half in about 700 beats
-GAP_MARGIN = 1.35  # silence this much longer than the longest known gap is news
+GAP_MARGIN = 1.2  # silence this much longer than the longest known gap is news
 
 Rows = NDArray[np.int64]
 Times = NDArray[np.int64]

@@ -14,16 +14,16 @@ class Detection(msgspec.Struct, frozen=True):
     late_beats_max: float = 10.0  # however restless its history, ask by now
     deviations: float = 6.0  # of its own inter-arrival times
     act_after_late_ms: Millis = 900  # from "late" to "silent": time for the peers to answer
-    silent_beats: float = 3.4  # and never before a third beat is missed, with room for its delay
+    silent_beats: float = 3.8  # and never before: longer than a stall of 2.5 s after a beat
     alone_beats: float = 10.0  # silence that counts when there is nobody to ask
     probe_timeout_ms: Millis = 800
     peers_asked: int = 3
     peers_quorum: int = 2  # answers that must agree before a silent node is called dead
-    ask_again_ms: Millis = 3 * SECOND
+    ask_again_ms: Millis = 2 * SECOND
     late_loop_ms: Millis = 500  # our own turn may be this late before we doubt ourselves
-    majority: float = (
-        0.5  # this share silent within `majority_window_ms` is our own fault until shown otherwise
-    )
+    crowd: float = 0.01  # this share silent within `majority_window_ms`: peers must fail to reach them twice
+    crowd_nodes_min: int = 5
+    majority: float = 0.5  # this share is our own fault until shown otherwise
     majority_window_ms: Millis = 5 * SECOND
     majority_nodes_min: int = 4
     grace_ms: Millis = 10 * SECOND  # after a leader change nobody is dead until heard or this has passed

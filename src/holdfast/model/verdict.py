@@ -36,6 +36,7 @@ class Peers(enum.StrEnum):
     REACHED = "reached"
     REFUSED = "refused"  # the host answers, nothing of ours lives there
     NOT_REACHED = "not reached"
+    NOT_REACHED_AGAIN = "not reached, twice"
     NOBODY = "nobody to ask"
 
 
@@ -61,6 +62,7 @@ class Doubt(enum.StrEnum):
     NONE = "none"
     GRACE = "new leader"
     LATE = "our own loop ran late"
+    CROWD = "many fell silent at once"
     MAJORITY = "a majority fell silent at once"
 
 
