@@ -11,7 +11,7 @@ CODE := $(wildcard src/holdfast bench tests)
 QUICK_TESTS := $(wildcard tests/unit tests/property)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check lint test bench format pins clean
+.PHONY: help venv check lint test bench golden format pins clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ test: lint  ## lint, then every test there is: what CI runs
 bench: $(STAMP)  ## run one benchmark: make bench NAME=decide ARGS="--json"
 	@test -n "$(NAME)" || { echo 'which benchmark? make bench NAME=decide' >&2; exit 2; }
 	$(BIN)/python -m bench $(NAME) $(ARGS)
+
+golden: $(STAMP)  ## write the transcripts of all scenarios anew: read the difference
+	@for story in scenarios/*.toml; do $(BIN)/holdfast sim run $$story > $${story%.toml}.out || exit 1; done
 
 format: $(STAMP)  ## format the code and apply the safe lint fixes
 	$(BIN)/ruff format $(CODE)

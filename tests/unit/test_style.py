@@ -31,7 +31,7 @@ INDEX = "holdfast.core.index"
 INDEX_ANSWERS = {"is_open", "lease_over_at", "next_ask", "node_dues", "start_timeout"}
 
 # Paths below the repository's root that may catch everything: the loop's supervisor and the request boundary.
-MAY_CATCH_EVERYTHING: set[str] = set()
+MAY_CATCH_EVERYTHING = {"src/holdfast/sim/run.py"}
 
 
 @dataclass(frozen=True)

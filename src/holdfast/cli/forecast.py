@@ -5,7 +5,6 @@ conclusion says how many there were.
 """
 
 import multiprocessing
-import signal
 from collections.abc import Callable
 from functools import partial
 
@@ -17,6 +16,7 @@ from holdfast.reliability.availability import percent
 from holdfast.sim.result import Result, WorkloadResult
 from holdfast.sim.run import Simulation
 from holdfast.sim.scenario import Scenario
+from holdfast.sim.sweep import helpers
 
 MONTH_DAYS = 30
 
@@ -62,8 +62,7 @@ def run_all(first: Simulation, seeds: int, jobs: int, on_progress: Callable[[int
             on_progress(len(results))
             results.append(one(scenario, seed))
         return results
-    deaf = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who waits, not for its helpers
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(others)), signal.signal, deaf) as pool:
+    with helpers(min(jobs, len(others))) as pool:
         coming = pool.imap(partial(one, scenario), others)
         results = [first.run()]
         for result in coming:
@@ -131,12 +130,13 @@ def tell(told: Forecast) -> str:
 def _table(told: Forecast) -> list[str]:
     rows = [("workload", "kind", "available", "worst run", "down", "outages", "longest", "done")]
     for w in told.workloads:
-        if w.kind == "service":
+        done = "-" if w.kind == "service" else f"{w.done_mean:g} of {w.slots}"
+        if w.kind in ("service", "training"):
             shares = percent(w.availability_mean), percent(w.availability_worst)
             times = seconds(w.downtime_ms_mean), f"{w.outages_mean:.1f}", seconds(w.longest_outage_ms)
-            rows.append((w.name, w.kind, *shares, *times, "-"))
+            rows.append((w.name, w.kind, *shares, *times, done))
         else:
-            rows.append((w.name, w.kind, "-", "-", "-", "-", "-", f"{w.done_mean:g} of {w.slots}"))
+            rows.append((w.name, w.kind, *("-",) * 5, done))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

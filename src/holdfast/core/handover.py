@@ -120,6 +120,8 @@ def _drain(draft: Draft, node: Node) -> None:
         elif replica.exclusive:
             if _room_elsewhere(draft, workload, replica):
                 draft.stop(replica, workload, why)
+            else:
+                draft.unmet.append(Unmet(workload, 1))
         else:
             _succeed(draft, replica, workload, why)
 
@@ -141,10 +143,7 @@ def _room_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> bool:
     ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True)
     if isinstance(workload.shape, Training):
         ask = replace(ask, avoid=(*ask.beside, replica.node))
-    if placement.place(draft.room, ask):
-        return True
-    draft.unmet.append(Unmet(workload, 1))
-    return False
+    return bool(placement.place(draft.room, ask))
 
 
 def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> bool:

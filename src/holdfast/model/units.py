@@ -24,5 +24,10 @@ def seconds(ms: int) -> str:
     return f"{ms / HOUR:.1f} h"
 
 
+def many(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def usd(micro: int) -> str:
     return f"${micro / 1_000_000:,.2f}"

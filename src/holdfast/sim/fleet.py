@@ -50,6 +50,7 @@ class Fleet:
         self.reports_sent: Callable[[Host], None] = lambda host: None
         self.on_start: Callable[[Process], None] = lambda process: None
         self.on_silence: Callable[[], None] = lambda: None
+        self.finished: dict[str, None] = {}  # workloads of which something ran to its end
         self.on_change: Callable[[str], None] = lambda workload: None  # readiness of a workload changed
 
     # machines
@@ -409,6 +410,8 @@ class Fleet:
         self._leave_role(process)
         del host.processes[process.wanted.replica]
         workload = self.workloads[process.workload]
+        if how is Ended.DONE:
+            self.finished[workload.name] = None
         progress = self.storage.load(workload, process.wanted.slot)
         if isinstance(workload.shape, Training) and how is not Ended.DONE:
             for member in self.members(workload.name):

@@ -70,7 +70,7 @@ def _excuse(world: World, workload: Workload, slot: Slot) -> str:
     else:
         at_least = 1
     parallel = getattr(workload.shape, "parallel", 0)
-    if parallel and len(world.held[workload.name]) >= parallel:
+    if parallel and len(world.held.get(workload.name, ())) >= parallel:
         return "as many tasks as allowed run already"
     if any(other not in world.workloads or _unfinished(world, other) for other in workload.after):
         return "it waits for another workload"

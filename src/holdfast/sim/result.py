@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.model.replica import Phase, Role
-from holdfast.model.units import HOUR, Instant, seconds, usd
-from holdfast.model.workload import Service
+from holdfast.model.units import HOUR, Instant, many, seconds, usd
 from holdfast.reliability.availability import percent
 from holdfast.sim.liveness import can_be_asked
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 class WorkloadResult(msgspec.Struct, frozen=True):
     name: str
     kind: str
-    availability: float = 1.0  # services: share of the time since first up with all its replicas serving
+    availability: float = 1.0  # share of the time since first up, and until done, with enough of it ready
     downtime_ms: int = 0
     outages: int = 0
     longest_outage_ms: int = 0
@@ -82,7 +81,7 @@ def _workload(sim: "Simulation", name: str) -> WorkloadResult:
         "slots_failed": sum(slot.phase is Phase.FAILED for slot in active),
     }
     stretch = sim.truth.stretches.get(name)
-    if stretch is None or not isinstance(workload.shape, Service):
+    if stretch is None:
         return WorkloadResult(name, kind, **counts)
     watched = stretch.up_ms + stretch.down_ms
     longest = max((end - start for start, end in stretch.outages), default=0)
@@ -97,22 +96,24 @@ def _workload(sim: "Simulation", name: str) -> WorkloadResult:
     )
 
 
+def _down(w: WorkloadResult) -> str:
+    return f"down {seconds(w.downtime_ms)} in {many(w.outages, 'outage')}" if w.outages else "never down"
+
+
 def tell(result: Result) -> str:
     """The summary under a transcript."""
     lines = ["---"]
     for w in result.workloads:
         if w.kind == "service":
-            text = (
-                f"available {percent(w.availability)}, down {seconds(w.downtime_ms)} in {w.outages} outages"
-            )
+            text = f"available {percent(w.availability)}, {_down(w)}"
         else:
-            text = f"{w.slots_done} of {w.slots} done" + (
-                f", {w.slots_failed} given up" if w.slots_failed else ""
-            )
+            text = f"{w.slots_done} of {w.slots} done"
+            text += f", {w.slots_failed} given up" if w.slots_failed else ""
+            text += f", at work {percent(w.availability)} of the time, {_down(w)}" if w.outages else ""
         lines.append(f"{w.kind:<9} {w.name:<16} {text}")
     lines.append(
         f"{'fleet':<9} {'':<16} {result.node_hours:.1f} node-hours, {usd(int(result.cost_usd * 1e6))},"
-        f" {result.nodes_lost} nodes called dead, {result.false_failovers} of them wrongly"
+        f" nodes called dead {many(result.nodes_lost, 'time')}, {result.false_failovers} wrongly"
     )
     lines.append(f"safety    {'kept' if not result.violations else 'BROKEN'}")
     lines += [f"  {violation}" for violation in result.violations]

@@ -1,6 +1,8 @@
 """One simulation: everything put together, run to its end, checked and summed up."""
 
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
@@ -391,19 +393,24 @@ class Simulation:
     # the whole story
 
     def run(self) -> Result:
-        self.faults.schedule()
-        self.kernel.run_until(self.scenario.lasts_ms)
-        return self.finish()
+        goals: list[str] = []
+        try:
+            self.faults.schedule()
+            self.kernel.run_until(self.scenario.lasts_ms)
+            self.truth.close()
+            goals = self._look_back()
+        except Exception as error:  # a bug of ours is a broken promise like any other: told, and shrunk
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(frame.filename).name}:{frame.lineno}"
+            self.truth.violated(f"it broke down at {where}: {type(error).__name__}: {error}")
+        return sum_up(self, goals)
 
-    def finish(self) -> Result:
-        self.truth.close()
-        leader = self.leader
-        mind = leader.mind if leader is not None else None
+    def _look_back(self) -> list[str]:
+        mind = self.leader.mind if self.leader is not None else None
         if mind is not None:
             self.check_world(mind)
             self._check_replay(mind)
-        goals = unmet_goals(self)
-        return sum_up(self, goals)
+        return unmet_goals(self)
 
     def _check_replay(self, mind: Mind) -> None:
         """Folding the journal again must give the same world."""

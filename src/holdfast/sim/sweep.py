@@ -5,8 +5,10 @@ in the same way. What is left is the story a person reads.
 """
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.pool import Pool
 
 import msgspec
 from msgspec.structs import replace
@@ -114,11 +116,16 @@ def sweep(
     )
 
 
+def helpers(count: int) -> Pool:
+    """Processes to simulate in. Ctrl-C is for the one who waits, not for them."""
+    return multiprocessing.get_context("spawn").Pool(count, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+
+
 def _run(work: list[Job], jobs: int) -> Iterator[Outcome]:
     if jobs <= 1 or len(work) <= 1:
         yield from map(one, work)
         return
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(work))) as pool:
+    with helpers(min(jobs, len(work))) as pool:
         yield from pool.imap_unordered(one, work, chunksize=CHUNK)
 
 

@@ -26,6 +26,7 @@ class Stretch(msgspec.Struct):
     up_ms: int = 0
     down_ms: int = 0
     first_up: Instant = -1
+    over: bool = False
     outages: list[tuple[Instant, Instant]] = []
     ready: list[tuple[Instant, int]] = []  # (when, how many) for pictures
 
@@ -97,6 +98,10 @@ class Truth:
         if not isinstance(workload.shape, Service | Training):
             return
         stretch = self.stretches.setdefault(name, Stretch(since=self.kernel.now))
+        if name in self.fleet.finished:
+            self._finish(stretch)
+        if stretch.over:
+            return
         count = self.ready(name)
         up = count >= self.needed(workload)
         if self.keep_history:
@@ -108,6 +113,14 @@ class Truth:
             elif not up:
                 stretch.outages.append((self.kernel.now, self.kernel.now))
             stretch.up = up
+
+    def _finish(self, stretch: Stretch) -> None:
+        """A training that is done is not down."""
+        if not stretch.over:
+            self._account(stretch)
+            stretch.over = True
+            if self.keep_history:
+                stretch.ready.append((self.kernel.now, 0))
 
     def _account(self, stretch: Stretch) -> None:
         spent = self.kernel.now - stretch.since
@@ -122,7 +135,8 @@ class Truth:
 
     def close(self) -> None:
         for stretch in self.stretches.values():
-            self._account(stretch)
+            if not stretch.over:
+                self._account(stretch)
 
     def spend(self, machines: list[tuple[int, int]], ms: int) -> None:
         """(price, 1) of every machine that exists costs for `ms`."""
