@@ -151,3 +151,14 @@ def test_a_story_can_be_told_from_a_simulation_that_kept_its_history() -> None:
     sim.run()
     assert sim.story is not None
     assert "job/0" in sim.story.text()
+
+
+def test_a_story_in_which_our_own_code_breaks_is_told_as_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(draft: Draft) -> None:
+        raise ValueError("no such seat")
+
+    monkeypatch.setattr(decide, "STAGES", (broken,))
+    result = Simulation(small_story()).run()
+    (what,) = result.violations
+    assert "it broke down at test_sweep.py" in what
+    assert "ValueError: no such seat" in what

@@ -190,7 +190,7 @@ class Simulation:
             return
         world = leader.mind.world
         if (
-            world.doubtful
+            any(world.nodes[name].verdict.level is not Belief.DEAD for name in world.doubtful)
             or self.network.cuts
             or not self.wire.all_well()
             or leader.mind.senses.beats.returned
