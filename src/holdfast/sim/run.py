@@ -196,7 +196,9 @@ class Simulation:
             or leader.mind.senses.beats.returned
         ):
             return
+        self._charge()
         self.kernel.skip(ms)
+        self._charge()
         self.wire.skip(ms)
         leader.mind.senses.beats.skip(ms)
         self.store.skip(ms)
@@ -329,6 +331,9 @@ class Simulation:
     def _meter(self) -> None:
         """Money, about once a minute."""
         self.kernel.tick(MINUTE, self._meter)
+        self._charge()
+
+    def _charge(self) -> None:
         machines = [m for p in self.providers.values() for m in p.machines.values()]
         spent_ms, self.metered_at = self.kernel.now - self.metered_at, self.kernel.now
         self.truth.spend([(machine.request.price_micro_usd, 1) for machine in machines], spent_ms)
@@ -397,6 +402,7 @@ class Simulation:
         try:
             self.faults.schedule()
             self.kernel.run_until(self.scenario.lasts_ms)
+            self._charge()
             self.truth.close()
             goals = self._look_back()
         except Exception as error:  # a bug of ours is a broken promise like any other: told, and shrunk
