@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from holdfast.core import redundancy_of
 from holdfast.model.units import DAY, Millis, seconds, usd
 from holdfast.model.workload import Service
 from holdfast.reliability.availability import percent
@@ -49,6 +50,7 @@ class Forecast(msgspec.Struct, frozen=True):
     false_failovers: int
     failed_seeds: tuple[int, ...]
     failures: tuple[str, ...]
+    reasons: tuple[str, ...] = ()  # how many copies each promise takes, and what one more nine would cost
 
 
 def run_all(first: Simulation, seeds: int, jobs: int, on_progress: Callable[[int], None]) -> list[Result]:
@@ -75,7 +77,7 @@ def one(scenario: Scenario, seed: int) -> Result:
     return Simulation(scenario, seed, history=False).run()
 
 
-def forecast(scenario: Scenario, results: list[Result]) -> Forecast:
+def forecast(scenario: Scenario, results: list[Result], reasons: tuple[str, ...] = ()) -> Forecast:
     bad = [result for result in results if not result.fine]
     return Forecast(
         scenario=scenario.name,
@@ -89,7 +91,17 @@ def forecast(scenario: Scenario, results: list[Result]) -> Forecast:
         false_failovers=sum(result.false_failovers for result in results),
         failed_seeds=tuple(result.seed for result in bad),
         failures=tuple(f"seed {r.seed}: {what}" for r in bad for what in (*r.violations, *r.unmet)),
+        reasons=reasons,
     )
+
+
+def reasons(sim: Simulation) -> tuple[str, ...]:
+    """Why the services with a promise have as many copies as they have, by what the first run saw."""
+    if sim.leader is None or sim.leader.mind is None:
+        return ()
+    world = sim.leader.mind.world
+    promised = [w for w in world.workloads.values() if isinstance(w.shape, Service) and w.shape.availability]
+    return tuple(f"{w.name}: {redundancy_of.resized(world, w)[1]}" for w in promised)
 
 
 def _outlook(scenario: Scenario, results: list[Result], number: int) -> Outlook:
@@ -120,7 +132,8 @@ def _mean(values: list[float]) -> float:
 
 
 def tell(told: Forecast) -> str:
-    lines = [*_table(told), *_fleet(told), "", conclusion(told)]
+    lines = [*_table(told), *_fleet(told), *(("", *told.reasons) if told.reasons else ())]
+    lines += ["", conclusion(told)]
     if told.failures:
         lines += ["", f"NOT WELL at the end of seeds {', '.join(map(str, told.failed_seeds))}:"]
         lines += [f"  {failure}" for failure in told.failures]

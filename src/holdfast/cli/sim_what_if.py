@@ -40,7 +40,7 @@ def what_if(
     samples = Samples(first)
     with progress(seeds) as step:
         results = forecast.run_all(first, seeds, jobs, step)
-    told = forecast.forecast(scenario, results)
+    told = forecast.forecast(scenario, results, forecast.reasons(first))
     if json:
         say.as_json(told)
     else:

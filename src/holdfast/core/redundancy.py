@@ -45,7 +45,7 @@ import msgspec
 
 from holdfast.model.place import Level
 from holdfast.model.pool import Offer
-from holdfast.model.units import MicroUsd, Millis, seconds, usd
+from holdfast.model.units import MicroUsd, Millis, many, seconds, usd
 from holdfast.model.workload import Service
 from holdfast.reliability.availability import (
     Floats,
@@ -120,10 +120,10 @@ class Option(msgspec.Struct, frozen=True):
         return self.replicas + self.standbys
 
     def __str__(self) -> str:
-        reserve = f" and {_count(self.standbys, self.standby)}" if self.standbys else ""
+        reserve = f" and {many(self.standbys, self.standby)}" if self.standbys else ""
         return (
-            f"{_count(self.replicas, 'replica')}{reserve} on {self.offer} "
-            f"over {_count(self.domains, 'domain')}: "
+            f"{many(self.replicas, 'replica')}{reserve} on {self.offer} "
+            f"over {many(self.domains, 'domain')}: "
             f"{percent(self.availability)} up, {seconds(downtime_ms(self.availability))} down a month, "
             f"{usd(self.cost_micro_usd)}/h"
         )
@@ -417,7 +417,7 @@ def _why_not(need: Need, best: Option) -> str:
     limit = (
         "there is only one failure domain, and it fails as a whole"
         if need.domains <= 1
-        else f"more replicas over {_count(best.domains, 'domain')} hardly help"
+        else f"more replicas over {many(best.domains, 'domain')} hardly help"
     )
     asked = f"nothing on offer keeps {need.serving} serving {percent(need.availability)} of the time"
     return f"{asked}: {limit}. The best is {best}"
@@ -431,7 +431,3 @@ def _why(need: Need, chosen: Option, more: Option | None) -> str:
     if more is None:
         return f"{asked}. No option reaches {nine}"
     return f"{asked}. {nine} would cost {usd(more.cost_micro_usd - chosen.cost_micro_usd)}/h more"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -71,7 +71,6 @@ class RepairPolicy(msgspec.Struct, frozen=True):
     drain_ms: Millis = 5 * MINUTE
     reset_ms: Millis = 10 * MINUTE
     repeats_max: int = 2  # repaired so often, it is replaced; cannot be replaced: quarantined
-    repeat_window_ms: Millis = 24 * HOUR
 
 
 class CapacityPolicy(msgspec.Struct, frozen=True):

@@ -32,7 +32,6 @@ class Brake(msgspec.Struct, frozen=True):
     scope: str
     since: Instant
     why: str
-    quiet_since: Instant = 0
 
 
 class Gang(msgspec.Struct, frozen=True):

@@ -54,7 +54,6 @@ ON_CONTROL = (
     Fault.STORE_OUTAGE,
     Fault.STORE_CRASH,
 )
-MINOR = (Fault.SLOW, Fault.AGENT_RESTART, Fault.CLOCK_JUMP, Fault.PROVIDER_SLOW)
 
 
 def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None = None) -> Scenario:
