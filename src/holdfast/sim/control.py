@@ -229,6 +229,11 @@ class SimControl:
         self.after_append.append(lambda: self._welcome(host, sent_at, session))
         self.post(joined)
 
+    def hear_close(self, node: str, session: int) -> None:
+        """A connection ended. The node may have made a new one by now: then this is no news about it."""
+        if self.sessions.get(node) == session:
+            self.post(ev.LinkClosed(at=self.now(), node=node))
+
     def _welcome(self, host: Host, sent_at: Instant, session: int) -> None:
         """The hello is journalled: answer it, with a lease and the whole desired set."""
         assert self.mind is not None

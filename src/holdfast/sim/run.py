@@ -277,10 +277,7 @@ class Simulation:
         leader = self.listening()
         delay = self.network.arrives(host.id, leader.name) if leader is not None else None
         if leader is not None and delay is not None:
-            self.kernel.after(delay, self._tell_link_closed, leader, host.id)
-
-    def _tell_link_closed(self, leader: SimControl, node: str) -> None:
-        leader.post(ev.LinkClosed(at=leader.now(), node=node))
+            self.kernel.after(delay, leader.hear_close, host.id, host.session)
 
     def ask_peer(self, control: SimControl, peer: str, node: str) -> None:
         asked = self.network.arrives(control.name, peer)
