@@ -17,6 +17,5 @@ class Samples:
     def _note(self) -> None:
         now = self.sim.kernel.now
         self.nodes.append((now, sum(host.powered for host in self.sim.fleet.hosts.values())))
-        if not self.spent or self.sim.truth.cost_micro_usd != self.spent[-1][1]:  # it is metered in steps
-            self.spent.append((now, self.sim.truth.cost_micro_usd))
+        self.spent.append((now, self.sim.bill().micro_usd))
         self.sim.kernel.after(self.every_ms, self._note)

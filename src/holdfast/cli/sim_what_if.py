@@ -26,7 +26,6 @@ def what_if(
     scenario = say.read_scenario(file, json_too=json)
     numbers = say.read_policy(policy, json_too=json)
     scenario = replace(scenario, policy=numbers) if numbers else scenario
-    scenario = replace(scenario, skip_quiet=True)
     if picture is not None:
         from holdfast.cli import picture as drawing
 

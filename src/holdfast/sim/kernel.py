@@ -18,7 +18,7 @@ Pending = tuple[Instant, int, Callable[..., None], tuple[object, ...]]
 
 class Kernel:
     """Things that happen are in `_heap`; what only ticks along (rounds of beats, renewals, the meter) is in
-    `_pulse`, so that a quiet stretch can be recognised and, if wanted, skipped."""
+    `_pulse`, so that a quiet stretch can be recognised, and its beats be worked out all at once."""
 
     def __init__(self) -> None:
         self.now: Instant = 0

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.model.action import LaunchNode
-from holdfast.model.units import SECOND, Instant, Millis
+from holdfast.model.units import HOUR, SECOND, Instant, MicroUsd, Millis
 from holdfast.model.verdict import Word
 from holdfast.ports.errors import CapacityShort, NotFound, OutcomeUnknown, Unreachable
 from holdfast.sim.kernel import Kernel
@@ -35,12 +35,18 @@ class Machine(msgspec.Struct):
     running: bool = True  # False: stopped (crashed host that the provider noticed, or taken away)
 
 
+class Bill(msgspec.Struct, frozen=True):
+    node_ms: Millis
+    micro_usd: MicroUsd
+
+
 class SimProvider:
     def __init__(self, name: str, traits: ProviderTraits, kernel: Kernel, seed: str) -> None:
         self.name, self.traits, self.kernel = name, traits, kernel
         self.random = random.Random(f"provider/{name}/{seed}")
         self.machines: dict[str, Machine] = {}
         self.terminated: dict[str, None] = {}
+        self.past: list[tuple[Millis, MicroUsd]] = []  # machines that are gone: how long, what price
         self.booted: Callable[[LaunchNode], None] = lambda request: None
         self.ended: Callable[[str], None] = lambda node: None
         self.was_reset: Callable[[str], None] = lambda node: None
@@ -96,7 +102,9 @@ class SimProvider:
 
     def end(self, node: str) -> None:
         """The machine is gone, by our will or the market's."""
-        if self.machines.pop(node, None):
+        machine = self.machines.pop(node, None)
+        if machine is not None:
+            self.past.append((self.kernel.now - machine.since, machine.request.price_micro_usd))
             self.terminated[node] = None
             self.ended(node)
 
@@ -119,3 +127,8 @@ class SimProvider:
     def _answer_or_lie(self) -> None:
         if self.kernel.now < self.errors_until:
             raise OutcomeUnknown(f"{self.name} answered with an internal error")
+
+    def bill(self) -> Bill:
+        present = [(self.kernel.now - m.since, m.request.price_micro_usd) for m in self.machines.values()]
+        spans = [*self.past, *present]
+        return Bill(sum(ms for ms, _ in spans), sum(ms * price for ms, price in spans) // HOUR)

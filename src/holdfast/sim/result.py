@@ -46,6 +46,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def sum_up(sim: "Simulation", goals: list[str]) -> Result:
+    bill = sim.bill()
     return Result(
         scenario=sim.scenario.name,
         seed=sim.seed,
@@ -55,8 +56,8 @@ def sum_up(sim: "Simulation", goals: list[str]) -> Result:
         settled=can_be_asked(sim),
         false_failovers=len(sim.truth.false_failovers),
         workloads=tuple(_workload(sim, name) for name in sim.fleet.workloads),
-        cost_usd=round(sim.truth.cost_micro_usd / 1e6, 4),
-        node_hours=round(sim.truth.node_ms / HOUR, 3),
+        cost_usd=round(bill.micro_usd / 1e6, 4),
+        node_hours=round(bill.node_ms / HOUR, 3),
         nodes_lost=len(sim.deaths),
         turns=sim.turns,
         journal_entries=len(sim.store.entries),

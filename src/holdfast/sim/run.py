@@ -14,9 +14,9 @@ from holdfast.model import event as ev
 from holdfast.model.action import LaunchNode, TerminateNode
 from holdfast.model.node import Answer
 from holdfast.model.plan import Plan
-from holdfast.model.units import MINUTE, NEVER, Instant
+from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level as Belief
-from holdfast.sim.beats import BeatWire
+from holdfast.sim.beats import BLOCK, FEWEST, BeatWire
 from holdfast.sim.control import SimControl
 from holdfast.sim.faults import Faults
 from holdfast.sim.fleet import Fleet
@@ -24,7 +24,7 @@ from holdfast.sim.host import Host
 from holdfast.sim.kernel import Kernel
 from holdfast.sim.liveness import unmet_goals
 from holdfast.sim.network import Network
-from holdfast.sim.provider import ProviderTraits, SimProvider
+from holdfast.sim.provider import Bill, ProviderTraits, SimProvider
 from holdfast.sim.result import Result, sum_up
 from holdfast.sim.scenario import PoolSetup, Scenario
 from holdfast.sim.store import SimStore
@@ -32,7 +32,6 @@ from holdfast.sim.story import OPENING_MS, Story
 from holdfast.sim.truth import Truth
 
 PROBE_TRIES = 4
-QUIET_MARGIN_BEATS = 4
 CHECK_TURNS = 50  # between two checks of the whole world, and one more for every so many slots:
 CHECK_SLOTS = 10
 
@@ -54,7 +53,6 @@ class Simulation:
         self.leader: SimControl | None = None
         self.providers: dict[str, SimProvider] = {}
         self.turns = self.check_at = 0
-        self.metered_at: Instant = 0
         self.deaths: list[tuple[Instant, str]] = []
         self.fleet.hello = self._hello
         self.fleet.link_closed = self._link_closed
@@ -84,7 +82,6 @@ class Simulation:
             if item.at:
                 self.kernel.at(item.at, self.say, ev.WorkloadApplied(at=0, workload=item.workload))
         self.kernel.tick(0, self._round)
-        self.kernel.tick(0, self._meter)
 
     def first_words(self, now: Instant) -> list[ev.Event]:
         """What the very first leader finds: policy, pools, the nodes that are there, the workloads."""
@@ -169,41 +166,33 @@ class Simulation:
 
     def _round(self) -> None:
         self.kernel.tick(self.wire.beat_ms, self._round)
-        if self.scenario.skip_quiet:
-            self._skip_quiet()
         self.deliver_beats()
+        self._pass_quiet_time()
         self.wire.begin_round(self.kernel.now)
         self.fleet.find_the_cut_off()
         for host in self.fleet.lease_dues(self.kernel.now + self.wire.beat_ms):
             self.kernel.at(int(self.wire.lease_until[host.row]), self.fleet.check_lease, host)
         self.watch_silence()
 
-    def _skip_quiet(self) -> None:
-        """Jumps over a stretch in which nothing happens but heartbeats, all of which are taken to arrive."""
+    def _pass_quiet_time(self) -> None:
+        """As long as nothing but heartbeats happens, many rounds are taken at once."""
         leader = self.listening()
-        ms = (
-            min(self.kernel.next_event(), self.scenario.lasts_ms)
-            - self.kernel.now
-            - QUIET_MARGIN_BEATS * self.wire.beat_ms
-        )
-        if leader is None or leader.mind is None or ms < QUIET_MARGIN_BEATS * self.wire.beat_ms:
+        if leader is None or leader.mind is None or self.network.cuts or self.store.down:
             return
-        world = leader.mind.world
-        if (
-            any(world.nodes[name].verdict.level is not Belief.DEAD for name in world.doubtful)
-            or self.network.cuts
-            or not self.wire.all_well()
-            or leader.mind.senses.beats.returned
-        ):
+        now, beats, world = self.kernel.now, leader.mind.senses.beats, leader.mind.world
+        until = min(self.kernel.next_event(), self.scenario.lasts_ms, self.wire.quiet_until(now))
+        count = min(BLOCK, (until - now - 1) // self.wire.beat_ms)
+        if count < FEWEST or beats.returned or beats.grade.any():
             return
-        self._charge()
-        self.kernel.skip(ms)
-        self._charge()
-        self.wire.skip(ms)
-        leader.mind.senses.beats.skip(ms)
-        self.store.skip(ms)
-        for control in self.controls.values():
-            control.leads_until += ms
+        if any(world.nodes[name].verdict.level is not Belief.DEAD for name in world.doubtful):
+            return
+        count = self.wire.pass_rounds(now, count, beats, leader.now() - now)
+        if count:
+            ms = count * self.wire.beat_ms
+            self.kernel.skip(ms)
+            self.store.skip(ms)
+            for control in self.controls.values():
+                control.leads_until += ms
 
     def deliver_beats(self) -> None:
         """Hands everything that has arrived to the leader, which acknowledges it."""
@@ -325,17 +314,10 @@ class Simulation:
         if host is not None:
             self.fleet.power_off(host)
 
-    def _meter(self) -> None:
-        """Money, about once a minute."""
-        self.kernel.tick(MINUTE, self._meter)
-        self._charge()
-
-    def _charge(self) -> None:
-        machines = [m for p in self.providers.values() for m in p.machines.values()]
-        spent_ms, self.metered_at = self.kernel.now - self.metered_at, self.kernel.now
-        self.truth.spend([(machine.request.price_micro_usd, 1) for machine in machines], spent_ms)
-        if self.truth.keep_history:
-            self.truth.node_history.append((self.kernel.now, len(machines)))
+    def bill(self) -> Bill:
+        """What all machines have cost up to now."""
+        bills = [provider.bill() for provider in self.providers.values()]
+        return Bill(sum(bill.node_ms for bill in bills), sum(bill.micro_usd for bill in bills))
 
     def say(self, event: ev.Event) -> None:
         """A user or operator speaks to whoever leads, again until somebody does."""
@@ -399,7 +381,6 @@ class Simulation:
         try:
             self.faults.schedule()
             self.kernel.run_until(self.scenario.lasts_ms)
-            self._charge()
             self.truth.close()
             goals = self._look_back()
         except Exception as error:  # a bug of ours is a broken promise like any other: told, and shrunk

@@ -119,7 +119,6 @@ class Scenario(msgspec.Struct, frozen=True):
     troubles: tuple[Trouble, ...] = ()
     changes: tuple[Change, ...] = ()
     control_planes: int = 1
-    skip_quiet: bool = False  # jump over stretches in which only heartbeats happen: for long what-ifs
     policy: Policy = Policy()
     domain_mtbf_ms: Millis = 0  # what-if: a whole zone fails about so often
     domain_repair_ms: Millis = 1 * HOUR

@@ -7,7 +7,7 @@ node is called dead.
 import msgspec
 
 from holdfast.model.replica import Role
-from holdfast.model.units import HOUR, Instant
+from holdfast.model.units import Instant
 from holdfast.model.workload import Service, Training, Workload
 from holdfast.sim.fleet import Fleet
 from holdfast.sim.programs import Process
@@ -38,9 +38,6 @@ class Truth:
         self.false_failovers: list[tuple[Instant, str]] = []
         self.epochs: dict[str, int] = {}
         self.stretches: dict[str, Stretch] = {}
-        self.cost_micro_usd_ms = 0
-        self.node_ms = 0
-        self.node_history: list[tuple[Instant, int]] = []
         fleet.on_start = self.started
         fleet.on_change = self.changed
 
@@ -137,13 +134,3 @@ class Truth:
         for stretch in self.stretches.values():
             if not stretch.over:
                 self._account(stretch)
-
-    def spend(self, machines: list[tuple[int, int]], ms: int) -> None:
-        """(price, 1) of every machine that exists costs for `ms`."""
-        for price, count in machines:
-            self.cost_micro_usd_ms += price * count * ms
-            self.node_ms += count * ms
-
-    @property
-    def cost_micro_usd(self) -> int:
-        return self.cost_micro_usd_ms // HOUR
