@@ -165,7 +165,7 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
         spoken_for = frozenset(draft.ended)
         for slot in slots:
             ask = ask_for(draft, workload, 1, (), again=bool(slot.epoch))
-            victims = preempt.victims(world, draft.room, ask, workload.priority, spoken_for)
+            victims = preempt.victims(world, draft.room, ask, workload.priority, spoken_for, draft.now)
             if not victims:
                 break
             left -= 1

@@ -97,7 +97,7 @@ def _make_room(draft: Draft, workload: Workload, ask: placement.Ask, at_least: i
         draft.floor = max(draft.floor, workload.priority)
     elif world.policy.replicas.preempt and not world.brakes:
         for name in preempt.victims_for_gang(
-            world, draft.room, ask, workload.priority, frozenset(draft.ended)
+            world, draft.room, ask, workload.priority, frozenset(draft.ended), draft.now
         ):
             replica = world.replicas[name]
             why = f"the gang {workload.name} has priority {workload.priority}"
