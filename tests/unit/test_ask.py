@@ -148,6 +148,7 @@ def test_nobody_is_asked_about_a_node_that_is_being_terminated() -> None:
     play = Play(idle_ms=MINUTE)
     play.join("a", "b")
     play.judge("a", Level.DEAD)
+    play.settle()
     play.tell(ev.ProviderAnswered(at=play.now, node="a", word=Word.STOPPED))
     play.settle()
     assert play.node("a").state is NodeState.TERMINATING

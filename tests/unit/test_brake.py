@@ -78,6 +78,8 @@ def test_nodes_with_independent_evidence_are_not_in_doubt(witness: str) -> None:
         if witness == "goodbye":
             play.tell(ev.NodeSaidGoodbye(at=play.now, node=name))
         else:
+            doubt(play, name)
+            play.settle()  # its provider is asked
             play.tell(ev.ProviderAnswered(at=play.now, node=name, word=Word.STOPPED))
     doubt(play, "a0", "a1", "a2", "a3", level=Level.DEAD)
     actions = play.settle()

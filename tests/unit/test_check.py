@@ -362,6 +362,10 @@ DAMAGE: dict[str, Callable[[World], object]] = {
         {"web/0.1": replace(w.replicas["web/0.1"], state=State.LOST)}
     ),
     "stopping": lambda w: w.stopping.update({"web/0.1": None}),
+    "promised": lambda w: w.promised.update(web=None),
+    "cordoned": lambda w: w.cordoned.update(a=None),
+    "dead_in": lambda w: w.dead_in.update({"prov/here/a": 1}),
+    "serving": lambda w: w.serving.update(pool=(99, 0)),
     "draining": lambda w: w.draining.update({"a": None}),
     "doubtful": lambda w: w.doubtful.update({"a": None}),
     "joined": lambda w: setattr(w, "joined", w.joined + 1),
@@ -392,6 +396,7 @@ NOT_INDEXES = {
         "gangs",
     ),
     *("findings", "brakes", "brake_released_at", "epoch_floor", "launched", "orphans", "agenda"),
+    *("zones", "lease_before"),
 }
 
 

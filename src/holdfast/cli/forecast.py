@@ -99,9 +99,9 @@ def reasons(sim: Simulation) -> tuple[str, ...]:
     """Why the services with a promise have as many copies as they have, by what the first run saw."""
     if sim.leader is None or sim.leader.mind is None:
         return ()
-    world = sim.leader.mind.world
+    world, now = sim.leader.mind.world, sim.leader.now()
     promised = [w for w in world.workloads.values() if isinstance(w.shape, Service) and w.shape.availability]
-    return tuple(f"{w.name}: {redundancy_of.resized(world, w)[1]}" for w in promised)
+    return tuple(f"{w.name}: {redundancy_of.resized(world, w, now)[1]}" for w in promised)
 
 
 def _outlook(scenario: Scenario, results: list[Result], number: int) -> Outlook:

@@ -74,11 +74,12 @@ def _why_end(draft: Draft, node: Node, *, can_terminate: bool) -> str:
     match node.state:
         case NodeState.LAUNCHING if age >= policy.launch_timeout_ms:
             return "its launch was never answered"
-        case NodeState.BOOTING if age >= policy.boot_timeout_ms:
+        case NodeState.BOOTING if age >= policy.boot_timeout_ms and can_terminate:
             return "it never joined"
         case NodeState.TERMINATING if age >= policy.terminate_retry_ms and draft.now >= node.retry_at:
             return "its termination is not confirmed yet"
-    if node.state not in JOINED or not can_terminate or node.by_hand or draft.now < node.retry_at:
+    kept = node.by_hand and node.clues.word is not Word.STOPPED
+    if node.state not in JOINED or not can_terminate or kept or draft.now < node.retry_at:
         return ""
     if node.verdict.level is Level.DEAD:
         if node.clues.word is Word.STOPPED or node.clues.said is Said.GOODBYE:
@@ -136,7 +137,7 @@ def _apart(draft: Draft, workload: Workload) -> Apart | None:
     needs, nodes = workload.needs, draft.world.nodes
     if needs.spread is not Spread.REQUIRE or needs.spread_over is Domain.NODE:
         return None
-    copies = failover.copies_at(draft, workload.name)
+    copies = draft.copies_at(workload.name)
     return Apart(needs.spread_over, {nodes[name].place.domain(needs.spread_over) for name in copies})
 
 
@@ -169,7 +170,7 @@ def _cheapest(
 def _may_launch(draft: Draft, pool: Pool, tally: Tally) -> bool:
     state, policy = draft.world.pool_states[pool.name], draft.world.policy.capacity
     within = tally.all + tally.ordered < pool.max and tally.ordered < policy.launches_at_once
-    return pool.can_launch and within and draft.now >= state.retry_at
+    return bool(pool.offers) and pool.can_launch and within and draft.now >= state.retry_at
 
 
 def _launch(draft: Draft, tally: Tally, pool: Pool, offer: Offer, why: str, *, standby: bool = False) -> None:
@@ -223,7 +224,8 @@ def next_offer(world: World, pool: Pool, tally: Tally) -> Offer:
 
 def _release(draft: Draft, pool: Pool, tally: Tally, spare: list[Node]) -> None:
     """Empty nodes above what the pool wants, idle for long enough, dearest first."""
-    if not pool.can_terminate or draft.unmet:
+    wanted = any(Bin.new(pool, offer).suits(u.workload.needs) for u in draft.unmet for offer in pool.offers)
+    if not pool.can_terminate or wanted:
         return
     surplus = min(tally.count - pool.min, len(spare) - pool.standby)
     idle = [n for n in spare if n.idle_since and draft.now - n.idle_since >= pool.idle_ms and not n.by_hand]

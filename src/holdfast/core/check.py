@@ -21,7 +21,7 @@ from holdfast.model.replica import LIVE, Phase, Replica, Role, State
 from holdfast.model.room import Room
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Level, Said, Word
-from holdfast.model.workload import Spread
+from holdfast.model.workload import Spread, Sweep
 from holdfast.model.world import World
 
 
@@ -31,6 +31,7 @@ class Trial:
     def __init__(self, world: World, now: Instant) -> None:
         self.world, self.now = world, now
         self.gone: dict[str, None] = {}
+        self.stopping: dict[str, None] = {}
         self.slots: dict[str, int] = {}  # epoch by slot, where this plan raised it
         self.added: dict[str, None] = {}  # slots
         self.at: dict[str, list[str]] = {}  # workload -> nodes that this plan adds copies on
@@ -55,6 +56,8 @@ class Trial:
                 replica = self.world.replicas[name]
                 if replica.node in self.room.row:
                     self.room.give(self.room.row[replica.node], replica.needs, replica.devices)
+            case do.StopReplica(replica=name):
+                self.stopping[name] = None
             case do.PlaceReplica(slot=slot, epoch=epoch, node=node):
                 self.slots[slot] = epoch
                 self.room.take(self.room.row[node], action.needs, action.devices)
@@ -141,10 +144,11 @@ def required_spread_is_kept(trial: Trial, action: do.Action) -> bool:
     world = trial.world
     slot = world.slots[action.slot]
     workload = world.workloads.get(slot.workload)
-    if workload is None or workload.needs.spread is not Spread.REQUIRE:
-        return True
+    if workload is None or workload.needs.spread is not Spread.REQUIRE or isinstance(workload.shape, Sweep):
+        return True  # the tasks of a sweep do not stand in for each other
     level = workload.needs.spread_over
-    others = [r.node for s in world.of_workload[slot.workload] if s != slot.id for r in _live(world, s)]
+    rest = [r for s in world.of_workload[slot.workload] if s != slot.id for r in _live(world, s)]
+    others = [replica.node for replica in rest if replica.id not in trial.stopping]
     others += trial.at.get(slot.workload, [])
     if level.value == "node":
         return action.node not in others
@@ -166,8 +170,9 @@ def a_replica_is_declared_gone_only_with_proof(trial: Trial, action: do.Action) 
     node = world.nodes.get(replica.node)
     if action.proof is do.Proof.NODE_GONE or node is None:
         return node is None
-    leases = world.policy.leases
-    over = max(node.heard_at, world.leader.since) + leases.lease_ms + leases.margin_ms
+    leases, (changed_at, before_ms) = world.policy.leases, world.lease_before
+    heard = max(node.heard_at, world.leader.since)
+    over = max(heard + leases.lease_ms, min(heard, changed_at) + before_ms) + leases.margin_ms
     return node.verdict.level is not Level.ALIVE and trial.now >= over
 
 
@@ -189,6 +194,8 @@ def no_healthy_node_is_terminated_while_it_works(trial: Trial, action: do.Action
     node = trial.world.nodes.get(action.node)
     if node is None or node.state not in JOINED or node.verdict.level is Level.DEAD:
         return True
+    if node.state is NodeState.RESETTING:
+        return True  # nothing of ours works there
     if node.deadline and trial.now >= node.deadline:
         return True
     return node.verdict.level is Level.ALIVE and not trial.world.on_node[node.id]
@@ -318,9 +325,12 @@ def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
         "undone": _groups((slot.workload, slot.id) for slot in undone),
         "lost": {replica.id for replica in replicas if replica.state is State.LOST},
         "stopping": {replica.id for replica in replicas if replica.state is State.STOPPING},
+        "promised": {w.name for w in world.workloads.values() if getattr(w.shape, "availability", 0)},
+        "cordoned": {node.id for node in nodes if node.state is NodeState.CORDONED},
         "draining": {node.id for node in nodes if node.state is NodeState.DRAINING},
         "doubtful": {node.id for node in joined if node.verdict.level is not Level.ALIVE},
         "joined_in": Counter(node.place.domain(Domain.ZONE) for node in joined),
+        "dead_in": Counter(n.place.domain(Domain.ZONE) for n in joined if n.verdict.level is Level.DEAD),
     }
 
 
@@ -348,8 +358,13 @@ def _replica_troubles(world: World) -> list[str]:
             found.append(f"{name} has a higher epoch than its slot")
         if replica.exclusive and len(world.of_slot.get(replica.slot, ())) > 1:
             found.append(f"{name} is exclusive, but not alone in {replica.slot}")
-    if world.joined != sum(node.state in JOINED for node in world.nodes.values()):
+    joined = [node for node in world.nodes.values() if node.state in JOINED]
+    if world.joined != len(joined):
         found.append("the count of joined nodes is wrong")
+    for pool, serving in world.serving.items():
+        alive = [n.joined_at for n in joined if n.pool == pool and n.verdict.level is not Level.DEAD]
+        if serving != (len(alive), sum(alive)):
+            found.append(f"the index serving disagrees about {pool}")
     return found
 
 

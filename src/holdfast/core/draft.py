@@ -8,7 +8,7 @@ already fills. The world itself is not touched; `fold.accept` does that, once, w
 from holdfast.core import placement
 from holdfast.model import action as do
 from holdfast.model.plan import Held
-from holdfast.model.replica import Replica, Role, Slot, State, replica_id
+from holdfast.model.replica import LIVE, Replica, Role, Slot, State, replica_id
 from holdfast.model.room import Room
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
@@ -113,8 +113,27 @@ class Draft:
         """Could any copy of this slot still be running, for all we can prove?"""
         return any(name not in self.proven for name in self.world.of_slot.get(slot_id, ()))
 
+    @property
+    def leaving(self) -> bool:
+        """Is room being made? A stop on a node that does not hear us makes none for now."""
+        world = self.world
+        homes = (world.nodes[world.replicas[name].node] for name in world.stopping)
+        return any(node.verdict.level is Level.ALIVE for node in homes)
+
+    def copies_at(self, workload: str) -> tuple[str, ...]:
+        """Nodes that hold (or by this plan will hold) copies of the workload: the spread counts them."""
+        world = self.world
+        slots = world.of_workload.get(workload, {})
+        held = [world.replicas[name] for slot in slots for name in world.of_slot[slot]]
+        nodes = [r.node for r in held if r.state in LIVE and r.id not in self.ended]
+        return (*nodes, *(node for slot, node in self.filled.items() if node and slot in slots))
+
     def standby_of(self, workload: str) -> Replica | None:
-        """A warm replica of this workload that only needs promotion, the one that is ready first."""
+        """The warm replica of this workload that was ready first."""
+        return next(iter(self.standbys_of(workload)), None)
+
+    def standbys_of(self, workload: str) -> list[Replica]:
+        """Warm replicas of this workload that only need promotion, those that were ready first in front."""
         ready = [
             replica
             for slot_id in self.world.of_workload.get(workload, ())
@@ -124,4 +143,4 @@ class Draft:
             and replica.id not in self.ended
             and self.world.nodes[replica.node].verdict.level is Level.ALIVE
         ]
-        return min(ready, key=lambda replica: (replica.ready_at, replica.id), default=None)
+        return sorted(ready, key=lambda replica: (replica.ready_at, replica.id))

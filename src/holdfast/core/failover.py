@@ -20,12 +20,13 @@ from msgspec.structs import replace
 from holdfast.core import gang, placement, preempt, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
-from holdfast.model.replica import LIVE, Role, Slot
+from holdfast.model.replica import Role, Slot
 from holdfast.model.units import NEVER, seconds
 from holdfast.model.workload import Spread, Sweep, Training, Workload
 from holdfast.model.world import World
 
 FRONT = 64
+AT_ONCE = 1_000  # seats of one workload in one turn; the next turn goes on
 
 
 def recover(draft: Draft) -> None:
@@ -42,7 +43,8 @@ def in_order(draft: Draft) -> list[Workload]:
     world = draft.world
     names = dict.fromkeys(draft.look["workload"])
     names.update({world.slots[slot].workload: None for slot in draft.look["slot"] if slot in world.slots})
-    if world.agenda.room_freed or draft.look["pool"]:  # room, or a pool that may launch again
+    if world.agenda.room_freed or draft.look["pool"] or draft.leaving:
+        # there is room, or a pool may launch again, or those for whom room is being made must come first
         names.update({name: None for name, waiting in world.waiting.items() if waiting})
     found = [world.workloads[name] for name in names if name in world.workloads]
     return sorted(found, key=lambda w: (-w.priority, _down_longest(world, w), w.name))
@@ -85,10 +87,10 @@ def _fill(draft: Draft, workload: Workload) -> None:
 
 
 def _allowed(world: World, workload: Workload) -> int:
-    """How many more may run at once: for a sweep, up to its `parallel`."""
+    """How many more may run at once: for a sweep, up to its `parallel`; and how many one turn looks at."""
     if not isinstance(workload.shape, Sweep) or not workload.shape.parallel:
-        return NEVER
-    return workload.shape.parallel - len(world.held.get(workload.name, ()))
+        return AT_ONCE
+    return min(AT_ONCE, workload.shape.parallel - len(world.held.get(workload.name, ())))
 
 
 def _promote(draft: Draft, workload: Workload, ready: list[Slot]) -> list[Slot]:
@@ -106,7 +108,7 @@ def _place(draft: Draft, workload: Workload, ready: list[Slot]) -> None:
     """Seats that failed before try to avoid the node they failed on; the others go together, which is
     quicker."""
     wary = [slot for slot in ready if slot.failures and slot.last_node]
-    easy = [slot for slot in ready if slot not in wary] if wary else ready
+    easy = [slot for slot in ready if not (slot.failures and slot.last_node)]
     left = _place_together(draft, workload, easy, ()) if easy else []
     for slot in wary:
         unplaced = _place_together(draft, workload, [slot], (slot.last_node,))
@@ -125,19 +127,10 @@ def ask_for(
         needs=needs,
         count=count,
         at_least=1,
-        beside=() if needs.spread is Spread.NONE else copies_at(draft, workload.name),
+        beside=() if needs.spread is Spread.NONE else draft.copies_at(workload.name),
         avoid=avoid,
         use_standby=again,
     )
-
-
-def copies_at(draft: Draft, workload: str) -> tuple[str, ...]:
-    """Nodes that hold (or by this plan will hold) copies of the workload: the spread counts them."""
-    world = draft.world
-    slots = world.of_workload.get(workload, {})
-    held = [world.replicas[name] for slot in slots for name in world.of_slot[slot]]
-    nodes = [r.node for r in held if r.state in LIVE and r.id not in draft.ended]
-    return (*nodes, *(node for slot, node in draft.filled.items() if node and slot in slots))
 
 
 def _place_together(
@@ -161,7 +154,7 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     """Preempt lower priorities, or ask for capacity."""
     world = draft.world
     left = len(slots)
-    if world.policy.replicas.preempt and not world.brakes and not world.stopping:
+    if world.policy.replicas.preempt and not world.brakes and not draft.leaving:
         spoken_for = frozenset(draft.ended)
         for slot in slots:
             ask = ask_for(draft, workload, 1, (), again=bool(slot.epoch))
@@ -175,7 +168,7 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
                 owner = world.workloads.get(replica.workload)
                 why = f"{slot.id} has priority {workload.priority} over {owner.priority if owner else 0}"
                 draft.stop(replica, owner, why, cause="preemption")
-    if left < len(slots) or world.stopping:
+    if left < len(slots) or draft.leaving:
         draft.floor = max(draft.floor, workload.priority)
     if left:
         draft.unmet.append(Unmet(workload, left, again=any(slot.epoch for slot in slots)))

@@ -13,13 +13,15 @@ from msgspec.structs import replace
 from holdfast.core import index
 from holdfast.model import event as ev
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
+from holdfast.model.place import Level as Domain
 from holdfast.model.pool import PoolState
 from holdfast.model.replica import LIVE, Phase, Replica, Slot, State
 from holdfast.model.units import Instant
-from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict
+from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict, Word
 from holdfast.model.workload import Restart, Workload
-from holdfast.model.world import Leader, World
+from holdfast.model.world import Leader, World, Zone
 
+ZONE_NODES_MIN = 3  # fewer say nothing about their zone
 FLAPS_KEPT = 16
 BACKOFF_DOUBLINGS_MAX = 30
 DEFINITE = frozenset({"CapacityShort", "Denied", "Throttled"})  # the request surely had no effect
@@ -43,7 +45,8 @@ def observe(world: World, event: ev.Event) -> None:
             if (node := world.nodes.get(name)) and peer in node.clues.asked:
                 _clue(world, name, answers={**node.clues.answers, peer: answer})
         case ev.ProviderAnswered(node=name, word=word, at=at):
-            _clue(world, name, word=word, word_at=at)
+            if (node := world.nodes.get(name)) and node.clues.word is not Word.UNASKED:
+                _clue(world, name, word=word, word_at=at)  # else it is about a life that is over
         case ev.NodeJudged():
             _judged(world, event)
         case ev.NodeLaunched(node=name, at=at):
@@ -86,7 +89,7 @@ def _configured(
 ) -> None:
     match event:
         case ev.WorkloadApplied(workload=workload):
-            index.put_workload(world, workload)
+            _applied(world, workload)
         case ev.WorkloadDeleted(workload=name):
             if name in world.workloads:
                 index.drop_workload(world, name)
@@ -96,16 +99,34 @@ def _configured(
             world.pool_states.setdefault(pool.name, PoolState(pool.name))
             world.in_pool.setdefault(pool.name, {})
             world.agenda.note("pool", pool.name)
-        case ev.PolicyApplied(policy=policy):
+        case ev.PolicyApplied(policy=policy, at=at):
+            before = (at, world.policy.leases.lease_ms)
+            world.lease_before = max(world.lease_before, before, key=sum)  # the one that ends last
             world.policy = policy
+            index.look_at_all(world)
         case ev.LeaderChanged(leader=name, generation=generation, at=at):
+            if not world.leader.generation:
+                world.agenda.at(at + world.policy.balance.every_ms, "fleet", "balance")  # and on from there
             world.leader = Leader(name, generation, at)
             world.agenda.at(at + world.policy.detection.grace_ms, "fleet", "grace")
-            world.agenda.at(at + world.policy.balance.every_ms, "fleet", "balance")
         case ev.OperatorOrdered():
             _ordered(world, event)
         case _:
             assert_never(event)
+
+
+def _applied(world: World, workload: Workload) -> None:
+    """A workload keeps its kind for life (the edge refuses a change of it): a copy that may run twice cannot
+    become one that must not. A new version is a new chance for seats that were given up."""
+    old = world.workloads.get(workload.name)
+    if old is not None and type(old.shape) is not type(workload.shape):
+        return
+    index.put_workload(world, workload)
+    if old is not None and workload.version > old.version:
+        for slot_id in world.of_workload[workload.name]:
+            slot = world.slots[slot_id]
+            if slot.phase is Phase.FAILED:
+                index.put_slot(world, replace(slot, phase=Phase.OPEN, failures=0, retry_at=0))
 
 
 # nodes
@@ -125,7 +146,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
             return
     elif node.state is NodeState.TERMINATING:
         return
-    state = NodeState.READY if node.state in COMING or node.state is NodeState.RESETTING else node.state
+    state = NodeState.READY if node.state in COMING else node.state  # a reset ends when its provider says so
     since = event.at if state is not node.state else node.since
     node = replace(
         node,
@@ -135,13 +156,21 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         repair=node.repair if node.verdict.level is Level.ALIVE else _flapped(world, node, event.at),
         clues=Clues(said=Said.NOTICE if node.deadline and node.spot else Said.NOTHING),
         heard_at=event.at,
-        joined_at=event.at,
+        joined_at=event.at if node.verdict.level is Level.DEAD or not node.joined_at else node.joined_at,
         idle_since=node.idle_since or event.at,
     )
-    index.put_node(world, node)
+    index.put_node(world, _resized(world, node, event))
+    _zone_seen(world, node, event.at)
     world.agenda.at(node.idle_since + world.pools[node.pool].idle_ms, "pool", node.pool)
     for replica_id in list(world.on_node[node.id]):
         _reconcile(world, world.replicas[replica_id], event)
+
+
+def _resized(world: World, node: Node, event: ev.NodeJoined) -> Node:
+    """A machine may come back larger or smaller; that counts when nothing of the old size runs there."""
+    if event.capacity is None or event.capacity == node.capacity or world.on_node.get(node.id):
+        return node
+    return replace(node, capacity=event.capacity)
 
 
 def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
@@ -174,6 +203,7 @@ def _reconcile(world: World, replica: Replica, event: ev.NodeJoined) -> None:
         if replica.state is State.LOST:
             if slot is not None and slot.epoch == replica.epoch and slot.phase is Phase.OPEN:
                 index.put_replica(world, replace(replica, state=State.STARTING, since=event.at))
+                world.agenda.note("workload", replica.workload)  # it may have been paused meanwhile
                 if replica.ready_at:  # it told us so long ago, and will not tell again
                     _ready(world, world.replicas[replica.id], event.at)
             else:
@@ -209,6 +239,8 @@ def _judged(world: World, event: ev.NodeJudged) -> None:
     if event.verdict.level is Level.ALIVE and node.verdict.level is not Level.ALIVE:
         repair = _flapped(world, node, event.at)
         clues = Clues(said=clues.said)
+        for name in world.on_node[node.id]:  # what timed out while we could not hear it
+            world.agenda.note("slot", world.replicas[name].slot)
     index.put_node(
         world, replace(node, verdict=event.verdict, heard_at=event.heard_at, repair=repair, clues=clues)
     )
@@ -216,10 +248,26 @@ def _judged(world: World, event: ev.NodeJudged) -> None:
         state = world.pool_states[node.pool]
         served = max(0, event.at - node.joined_at)
         _pool(world, node.pool, deaths=state.deaths + 1, served_ms=state.served_ms + served)
+        _zone_lost(world, node, event.at)
         for replica_id in list(world.on_node[node.id]):
             replica = world.replicas[replica_id]
             index.put_replica(world, replace(replica, state=State.LOST, since=event.at))
             slot_down(world, replica, event.heard_at, f"{node.id} is dead")
+
+
+def _zone_lost(world: World, node: Node, at: Instant) -> None:
+    """When half of a zone is dead at once, it is the zone that was lost, until somebody there says hello."""
+    name = node.place.domain(Domain.ZONE)
+    zone, dead = world.zones.get(name, Zone(since=at)), world.dead_in[name]
+    if not zone.down_since and dead >= ZONE_NODES_MIN and 2 * dead >= world.joined_in[name]:
+        world.zones[name] = replace(zone, outages=zone.outages + 1, down_since=at)
+
+
+def _zone_seen(world: World, node: Node, at: Instant) -> None:
+    name = node.place.domain(Domain.ZONE)
+    zone = world.zones.setdefault(name, Zone(since=at))
+    if zone.down_since:
+        world.zones[name] = replace(zone, down_ms=zone.down_ms + at - zone.down_since, down_since=0)
 
 
 def _flapped(world: World, node: Node, at: Instant) -> Repair:
@@ -278,6 +326,7 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
     if event.order is ev.Order.RELEASE_BRAKE:
         world.brakes.clear()
         world.brake_released_at = event.at
+        world.agenda.room_freed = True  # whoever waits may preempt again
         return
     node = world.nodes.get(event.node)
     if node is None or node.state not in JOINED:

@@ -60,6 +60,7 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
             world.agenda.at(at + world.policy.brake.hold_ms, "fleet", "brake")
         case do.ReleaseBrake(scope=scope):
             world.brakes.pop(scope, None)
+            world.agenda.room_freed = True  # whoever waits may preempt again
             for name in world.nodes:  # what was held may go on now
                 world.agenda.note("node", name)
         case _:
@@ -260,6 +261,8 @@ def _seats(
             slot = world.slots[name]
             world.epoch_floor[slot.workload] = max(slot.epoch, world.epoch_floor.get(slot.workload, 0))
             index.drop_slot(world, name)
+            if not world.undone.get(slot.workload):
+                wake_dependants(world, slot.workload)
         case do.GiveUpSlot(slot=name):
             slot = replace(world.slots[name], phase=Phase.FAILED, why=action.why)
             index.put_slot(world, slot)

@@ -10,6 +10,9 @@ fewer, if at least `nodes_min` are left; else the survivors stop and the whole g
 not sit on part of its nodes while it waits: two gangs that each hold half of what the other needs would wait
 for ever. The survivors keep their processes and nodes; they resume from the last common checkpoint.
 
+Frameworks end with a barrier, so a member that ends well says that all have: then nothing is started any
+more, and what is empty is closed.
+
 Growing costs every member a restart, so it happens at most every `gang_grow_ms`.
 """
 
@@ -17,7 +20,7 @@ from holdfast.core import placement, preempt, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot
-from holdfast.model.workload import Training, Workload
+from holdfast.model.workload import Spread, Training, Workload
 from holdfast.model.world import Gang, World
 
 
@@ -28,27 +31,36 @@ def recover(draft: Draft, workload: Workload) -> None:
     open_ = [slot for slot in slots if slot.phase is Phase.OPEN]
     if not open_ or workload.paused or not seats.may_start(world, workload):
         return
+    members = live_members(draft, workload)
+    seated = {member.slot for member in members}
+    if any(slot.phase is Phase.DONE for slot in slots):
+        _finish(draft, open_)
+        return
     if any(slot.failures >= workload.restart.limit for slot in open_):
         _give_up(draft, workload, open_)
         return
     if any(draft.now < slot.retry_at for slot in open_):
         return
     gang = world.gangs.get(workload.name, Gang())
-    members = live_members(draft, workload)
-    done = len(slots) - len(open_)
-    missing = [
-        slot for slot in open_ if slot.id in gang.members and not any(m.slot == slot.id for m in members)
-    ]
-    if members and not missing:
+    missing = [slot for slot in open_ if slot.id in gang.members and slot.id not in seated]
+    left = any(slot not in seated for slot in gang.members)  # lost, or not wanted any more
+    if members and not left:
         _grow(draft, workload, gang, members, open_)
-    elif any(draft.may_run(slot.id) for slot in open_ if not any(m.slot == slot.id for m in members)):
-        draft.unmet.append(
-            Unmet(workload, len(missing) or len(open_))
-        )  # wait for proof, but order the room now
+    elif any(draft.may_run(slot.id) for slot in slots if slot.id not in seated):
+        wanted = len(missing) or len(open_) - len(members)
+        draft.unmet.append(Unmet(workload, wanted))  # wait for proof, but order the room now
     elif members:
-        _mend(draft, workload, gang, members, missing, done)
+        _mend(draft, workload, gang, members, missing)
     else:
-        _start(draft, workload, gang, open_, done)
+        _start(draft, workload, gang, open_)
+
+
+def _finish(draft: Draft, open_: list[Slot]) -> None:
+    """One member ran to its end: so has the training. Nothing is started for it any more; members that still
+    run will end by themselves, and empty seats are taken away."""
+    for slot in open_:
+        if not draft.may_run(slot.id):
+            draft.add(do.CloseSlot(slot=slot.id, why="the training is done"))
 
 
 def active_slots(world: World, workload: Workload) -> list[Slot]:
@@ -63,28 +75,27 @@ def live_members(draft: Draft, workload: Workload) -> list[Replica]:
 
 
 def ask_for(
-    workload: Workload, count: int, at_least: int, beside: list[str], *, again: bool
+    draft: Draft, workload: Workload, count: int, at_least: int, beside: list[str], *, again: bool
 ) -> placement.Ask:
+    apart = workload.needs.spread is Spread.REQUIRE
     return placement.Ask(
         needs=workload.needs,
         count=count,
         at_least=at_least,
-        beside=tuple(beside),
+        beside=(*draft.copies_at(workload.name), *beside) if apart else tuple(beside),
         avoid=tuple(beside),
         use_standby=again,
         one_per_node=True,
     )
 
 
-def _start(draft: Draft, workload: Workload, gang: Gang, open_: list[Slot], done: int) -> None:
+def _start(draft: Draft, workload: Workload, gang: Gang, open_: list[Slot]) -> None:
     shape = workload.shape
     assert isinstance(shape, Training)
-    at_least = max(1, shape.nodes_min - done)
-    again = gang.generation > 0
-    ask = ask_for(workload, len(open_), at_least, [], again=again)
+    ask = ask_for(draft, workload, len(open_), shape.nodes_min, [], again=gang.generation > 0)
     spots = placement.place(draft.room, ask)
     if not spots:
-        _make_room(draft, workload, ask, at_least)
+        _make_room(draft, workload, ask, shape.nodes_min)
         return
     why = f"a gang of {len(spots)} of {shape.nodes_min}..{shape.nodes_max} fits"
     for slot, spot in zip(open_, spots, strict=False):
@@ -93,7 +104,7 @@ def _start(draft: Draft, workload: Workload, gang: Gang, open_: list[Slot], done
 
 def _make_room(draft: Draft, workload: Workload, ask: placement.Ask, at_least: int) -> None:
     world = draft.world
-    if world.stopping:
+    if draft.leaving:
         draft.floor = max(draft.floor, workload.priority)
     elif world.policy.replicas.preempt and not world.brakes:
         for name in preempt.victims_for_gang(
@@ -106,63 +117,56 @@ def _make_room(draft: Draft, workload: Workload, ask: placement.Ask, at_least: i
     draft.unmet.append(Unmet(workload, at_least, at_least))
 
 
-def _mend(
-    draft: Draft, workload: Workload, gang: Gang, members: list[Replica], missing: list[Slot], done: int
-) -> None:
-    """Fill the empty seats, or go on with fewer, or stop."""
+def _mend(draft: Draft, workload: Workload, gang: Gang, members: list[Replica], missing: list[Slot]) -> None:
+    """Fill the empty seats, or go on with fewer, or stop: all of it or nothing."""
     shape = workload.shape
     assert isinstance(shape, Training)
-    generation = gang.generation + 1
-    kept = [member.id for member in members]
-    beside = [member.node for member in members]
-    left = []
-    for slot in missing:
-        warm = draft.standby_of(workload.name)
-        if warm is not None:
-            draft.promote(
-                warm, slot, f"{slot.id} was lost, {warm.id} is warm on {warm.node}", gang=generation
-            )
-            beside.append(warm.node)
-            continue
-        spots = placement.place(draft.room, ask_for(workload, 1, 1, beside, again=True))
-        if spots:
-            draft.place(
-                slot, workload, spots[0], f"{slot.id} was lost: its place in the gang", gang=generation
-            )
-            beside.append(spots[0].node)
-        else:
-            left.append(slot)
-    size = len(members) + len(missing) - len(left)
-    if size + done >= shape.nodes_min:
-        why = f"{missing[0].why}; the gang goes on with {size} of {shape.nodes_max}"
-        draft.add(do.RegroupGang(workload=workload.name, generation=generation, members=tuple(kept), why=why))
-    else:
+    warm = draft.standbys_of(workload.name)[: len(missing)]
+    nodes = [replica.node for replica in (*members, *warm)]
+    cold = missing[len(warm) :]
+    at_least = max(1, shape.nodes_min - len(nodes))
+    ask = ask_for(draft, workload, len(cold), at_least, nodes, again=True)
+    spots = placement.place(draft.room, ask) if cold else []
+    size = len(nodes) + len(spots)
+    if len(spots) < len(cold):
+        draft.unmet.append(Unmet(workload, len(cold) - len(spots)))
+    if size < shape.nodes_min:
         for member in members:
             draft.stop(member, workload, f"only {size} members are left, {shape.nodes_min} are needed")
-    if left:
-        draft.unmet.append(Unmet(workload, len(left)))
+        return
+    generation = gang.generation + 1
+    for slot, standby in zip(missing, warm, strict=False):
+        why = f"{slot.id} was lost, {standby.id} is warm on {standby.node}"
+        draft.promote(standby, slot, why, gang=generation)
+    for slot, spot in zip(cold, spots, strict=False):
+        draft.place(slot, workload, spot, f"{slot.id} was lost: its place in the gang", gang=generation)
+    _regroup(draft, workload, generation, members, f"{_lost(missing)}; the gang goes on with {size}")
+
+
+def _lost(missing: list[Slot]) -> str:
+    return missing[0].why if missing else "fewer members are wanted"
+
+
+def _regroup(draft: Draft, workload: Workload, generation: int, members: list[Replica], why: str) -> None:
+    shape = workload.shape
+    assert isinstance(shape, Training)
+    kept = tuple(member.id for member in members)
+    why = f"{why} of {shape.nodes_max}"
+    draft.add(do.RegroupGang(workload=workload.name, generation=generation, members=kept, why=why))
 
 
 def _grow(draft: Draft, workload: Workload, gang: Gang, members: list[Replica], open_: list[Slot]) -> None:
     empty = [slot for slot in open_ if not draft.world.of_slot[slot.id]]
-    if not empty:
+    if not empty or draft.now - gang.since < draft.world.policy.replicas.gang_grow_ms:
         return
-    if draft.now - gang.since < draft.world.policy.replicas.gang_grow_ms:
-        return
-    beside = [member.node for member in members]
-    spots = placement.place(draft.room, ask_for(workload, len(empty), 1, beside, again=False))
+    nodes = [member.node for member in members]
+    spots = placement.place(draft.room, ask_for(draft, workload, len(empty), 1, nodes, again=False))
+    generation = gang.generation + 1
     for slot, spot in zip(empty, spots, strict=False):
-        draft.place(slot, workload, spot, "there is room for a larger gang", gang=gang.generation + 1)
+        draft.place(slot, workload, spot, "there is room for a larger gang", gang=generation)
     if spots:
-        size = len(members) + len(spots)
-        draft.add(
-            do.RegroupGang(
-                workload=workload.name,
-                generation=gang.generation + 1,
-                members=tuple(member.id for member in members),
-                why=f"the gang grows to {size}",
-            )
-        )
+        why = f"there is room: the gang grows to {len(members) + len(spots)}"
+        _regroup(draft, workload, generation, members, why)
 
 
 def _give_up(draft: Draft, workload: Workload, open_: list[Slot]) -> None:

@@ -16,6 +16,8 @@ from holdfast.model.verdict import Level as Belief
 from holdfast.model.workload import Workload
 from holdfast.model.world import World
 
+REPAIRED = (NodeState.DRAINING, NodeState.RESETTING)
+
 
 def is_open(node: Node) -> bool:
     """May new replicas go there?"""
@@ -24,9 +26,11 @@ def is_open(node: Node) -> bool:
 
 def lease_over_at(world: World, node_id: str) -> Instant:
     """When a node that we do not hear surely holds no lease any more. A leader before us may have renewed it
-    up to the moment we took over."""
+    up to the moment we took over; and when the policy changed, it may still hold one of the old length."""
     heard = max(world.nodes[node_id].heard_at, world.leader.since)
-    return surely_over(heard, world.policy.leases.lease_ms, world.policy.leases.margin_ms)
+    leases, (changed_at, old_ms) = world.policy.leases, world.lease_before
+    by_the_old = surely_over(min(heard, changed_at), old_ms, leases.margin_ms) if old_ms else 0
+    return max(by_the_old, surely_over(heard, leases.lease_ms, leases.margin_ms))
 
 
 def next_ask(node: Node, policy: Policy) -> Instant:
@@ -48,7 +52,7 @@ def node_dues(node: Node, policy: Policy) -> list[Instant]:
         case NodeState.TERMINATING:
             dues.append(max(node.since + policy.capacity.terminate_retry_ms, node.retry_at))
         case NodeState.RESETTING:
-            dues.append(node.since + policy.repair.reset_ms)
+            dues.append(max(node.since + policy.repair.reset_ms, node.retry_at))
         case NodeState.DRAINING:
             dues += (node.deadline - policy.replicas.drain_last_call_ms, node.deadline)
         case NodeState.READY | NodeState.CORDONED | NodeState.QUARANTINED:
@@ -84,6 +88,12 @@ def put_node(world: World, node: Node) -> None:
     else:
         world.doubtful[node.id] = None
     _keep(world.draining, node.id, node.state is NodeState.DRAINING)
+    _keep(world.cordoned, node.id, node.state is NodeState.CORDONED)
+    if old is not None and old.state in REPAIRED and node.state not in REPAIRED:
+        for name in world.cordoned:  # somebody may have waited for the repair budget
+            world.agenda.note("node", name)
+    if old is not None and old.capacity != node.capacity and node.id in world.room.row:
+        world.room.remove(node.id)
     _keep_room(world, node)
     world.agenda.note("node", node.id)
     if node.verdict.level is not Belief.ALIVE:
@@ -101,6 +111,7 @@ def drop_node(world: World, node_id: str) -> None:
     world.on_node.pop(node_id)
     world.doubtful.pop(node_id, None)
     world.draining.pop(node_id, None)
+    world.cordoned.pop(node_id, None)
     if node_id in world.room.row:
         world.room.remove(node_id)
     for key in [key for key in world.findings if key[0] == node_id]:
@@ -109,10 +120,16 @@ def drop_node(world: World, node_id: str) -> None:
 
 
 def _count_joined(world: World, node: Node | None, by: int) -> None:
-    if node is not None and node.state in JOINED:
-        zone = node.place.domain(Level.ZONE)
-        world.joined += by
-        world.joined_in[zone] = world.joined_in.get(zone, 0) + by
+    if node is None or node.state not in JOINED:
+        return
+    zone = node.place.domain(Level.ZONE)
+    world.joined += by
+    world.joined_in[zone] = world.joined_in.get(zone, 0) + by
+    if node.verdict.level is Belief.DEAD:
+        world.dead_in[zone] = world.dead_in.get(zone, 0) + by
+    else:
+        count, joined_at = world.serving.get(node.pool, (0, 0))
+        world.serving[node.pool] = (count + by, joined_at + by * node.joined_at)
 
 
 def _keep_room(world: World, node: Node) -> None:
@@ -240,9 +257,22 @@ def _keep(names: dict[str, None], name: str, keep: bool) -> None:
         names.pop(name, None)
 
 
+def look_at_all(world: World) -> None:
+    """The rules have changed: everything gets a look, and its dues anew."""
+    for node in list(world.nodes.values()):
+        put_node(world, node)
+    for replica in list(world.replicas.values()):
+        put_replica(world, replica)
+    for pool in world.pools:
+        world.agenda.note("pool", pool)
+
+
 def put_workload(world: World, workload: Workload) -> None:
+    if workload.name in world.workloads:
+        drop_workload(world, workload.name)
     world.workloads[workload.name] = workload
     world.of_workload.setdefault(workload.name, {})
+    _keep(world.promised, workload.name, bool(getattr(workload.shape, "availability", 0)))
     for name in workload.after:
         world.after.setdefault(name, {})[workload.name] = None
     world.agenda.note("workload", workload.name)
@@ -250,6 +280,7 @@ def put_workload(world: World, workload: Workload) -> None:
 
 def drop_workload(world: World, name: str) -> None:
     workload = world.workloads.pop(name)
+    world.promised.pop(name, None)
     for other in workload.after:
         world.after.get(other, {}).pop(name, None)
     world.agenda.note("workload", name)

@@ -1,16 +1,16 @@
 """How many copies does a service with an availability target get in this world?
 
 `redundancy` answers for given rates, prices and times; here they are read off the world: deaths and
-node-hours of the pools whose offers suit the service, the failure domains those offers reach, and the times
-this fleet needs to notice, restart and boot. The rates are rounded to steps, so that one more uneventful hour
-does not change the answer, and a service is not resized for nothing.
+node-hours of the pools whose offers suit the service, the failure domains those offers reach and how often
+they were lost, and the times this fleet needs to notice, restart and boot. The rates are rounded to steps, so
+that one more uneventful hour does not change the answer, and a service is not resized for nothing.
 """
 
 from holdfast.core import redundancy
 from holdfast.core.packing import Bin
 from holdfast.model.place import Level
 from holdfast.model.pool import Pool
-from holdfast.model.units import MINUTE, SECOND
+from holdfast.model.units import MINUTE, SECOND, Instant
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
 from holdfast.reliability import rates
@@ -20,7 +20,7 @@ RESTART_MS = 10 * SECOND
 PROMOTE_MS = 1 * SECOND
 
 
-def resized(world: World, workload: Workload) -> tuple[Service, str]:
+def resized(world: World, workload: Workload, now: Instant) -> tuple[Service, str]:
     assert isinstance(workload.shape, Service)
     pools = [
         pool
@@ -37,17 +37,27 @@ def resized(world: World, workload: Workload) -> tuple[Service, str]:
         boot_ms=BOOT_MS,
         promote_ms=PROMOTE_MS,
     )
-    seen = rates.settled(rates.measured(records(world, pools)))
+    seen = rates.settled(rates.measured(records(world, pools, now)))
     return redundancy.resized(workload.shape, offers, max(1, domains), seen, times)
 
 
-def records(world: World, pools: list[Pool]) -> rates.Records:
-    """What has been seen of these pools so far."""
+def records(world: World, pools: list[Pool], now: Instant) -> rates.Records:
+    """What has been seen of these pools and their zones so far. Node-time counts for nodes that are there as
+    much as for those that have left: or else only the dead would speak."""
     states = [world.pool_states[pool.name] for pool in pools]
-    exposure = sum(state.served_ms for state in states)
-    deaths = sum(state.deaths for state in states)
-    spot = sum(state.notices for state in states)
+    serving = [world.serving.get(pool.name, (0, 0)) for pool in pools]
+    there = sum(count * now - joined_at for count, joined_at in serving)
+    exposure = sum(state.served_ms for state in states) + there
+    offers = [offer for pool in pools for offer in pool.offers]
+    reached = dict.fromkeys(offer.place.domain(Level.ZONE) for offer in offers)
+    zones = [world.zones[name] for name in reached if name in world.zones]
+    down_ms = sum(zone.down_ms + (now - zone.down_since if zone.down_since else 0) for zone in zones)
     return rates.Records(
-        nodes=rates.Record(deaths, exposure),
-        preemptions=rates.Record(spot, exposure if any(o.spot for pool in pools for o in pool.offers) else 0),
+        nodes=rates.Record(sum(state.deaths for state in states), exposure),
+        domains=rates.Record(
+            sum(zone.outages for zone in zones), sum(now - zone.since for zone in zones), down_ms
+        ),
+        preemptions=rates.Record(
+            sum(state.notices for state in states), exposure if any(offer.spot for offer in offers) else 0
+        ),
     )

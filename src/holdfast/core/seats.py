@@ -15,27 +15,30 @@ from holdfast.core import redundancy_of
 from holdfast.core.draft import Draft
 from holdfast.model import action as do
 from holdfast.model.replica import LIVE, Phase, Role, State, slot_id
-from holdfast.model.workload import Service, Workload, standbys, wanted
+from holdfast.model.workload import Service, Sweep, Workload, standbys, wanted
 from holdfast.model.world import World
 
 
 def update(draft: Draft) -> None:
-    for name in draft.look["workload"]:
+    names = dict.fromkeys(draft.look["workload"])
+    if "balance" in draft.look["fleet"]:  # rates are measured all the time: is it still enough, or too much?
+        names.update(draft.world.promised)
+    for name in names:
         workload = draft.world.workloads.get(name)
         if workload is None:
             _clear(draft, name, "the workload was deleted", remove=True)
         elif workload.paused:
             _clear(draft, name, "the workload is paused", remove=False)
         elif may_start(draft.world, workload):
-            _match(draft, sized(draft.world, workload))
+            _match(draft, *sized(draft, workload))
 
 
-def sized(world: World, workload: Workload) -> Workload:
-    """The workload with its numbers filled in from its availability target."""
+def sized(draft: Draft, workload: Workload) -> tuple[Workload, str]:
+    """The workload with its numbers filled in from its availability target, and why."""
     if isinstance(workload.shape, Service) and workload.shape.availability:
-        shape, _ = redundancy_of.resized(world, workload)
-        return replace(workload, shape=shape)
-    return workload
+        shape, why = redundancy_of.resized(draft.world, workload, draft.now)
+        return replace(workload, shape=shape), f": {why}"
+    return workload, ""
 
 
 def may_start(world: World, workload: Workload) -> bool:
@@ -53,22 +56,30 @@ def settled(world: World, name: str) -> bool:
     return bool(actives) and all(not slot.down_since for slot in actives)
 
 
-def _match(draft: Draft, workload: Workload) -> None:
+def _match(draft: Draft, workload: Workload, because: str) -> None:
     world = draft.world
     have = world.of_workload.get(workload.name, {})
-    if any(world.slots[slot].phase is Phase.OPEN for slot in have) or not have or _is_service(workload):
+    if _may_add(world, workload, have):
         for role, count in ((Role.ACTIVE, wanted(workload)), (Role.STANDBY, standbys(workload))):
             for number in range(count):
                 slot = slot_id(workload.name, number, role)
                 if slot not in have:
-                    why = f"{workload.name} wants {count} {role}"
+                    why = f"{workload.name} wants {count} {role}{because}"
                     draft.add(do.AddSlot(slot=slot, workload=workload.name, index=number, role=role, why=why))
     for slot_name in reversed(list(have)):
         held = world.slots[slot_name]
         limit = wanted(workload) if held.role is Role.ACTIVE else standbys(workload)
         finished = held.role is Role.STANDBY and not _is_service(workload) and settled(world, workload.name)
         if held.index >= limit or finished or held.phase is Phase.CLOSED:
-            _empty(draft, slot_name, workload, "not wanted any more")
+            _empty(draft, slot_name, workload, f"not wanted any more{because}")
+
+
+def _may_add(world: World, workload: Workload, have: dict[str, None]) -> bool:
+    """Jobs and trainings that are done, or nearly, get no more seats; a sweep may be given more tasks."""
+    if not have or isinstance(workload.shape, Service | Sweep):
+        return True
+    phases = [world.slots[slot].phase for slot in have]
+    return Phase.OPEN in phases and Phase.DONE not in phases
 
 
 def _is_service(workload: Workload) -> bool:

@@ -14,7 +14,7 @@ from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool, PoolState
 from holdfast.model.replica import Replica, Slot
 from holdfast.model.room import Room
-from holdfast.model.units import Instant
+from holdfast.model.units import Instant, Millis
 from holdfast.model.workload import Workload
 
 Names = dict[str, None]  # an ordered set: iteration must not depend on hashes
@@ -32,6 +32,15 @@ class Brake(msgspec.Struct, frozen=True):
     scope: str
     since: Instant
     why: str
+
+
+class Zone(msgspec.Struct, frozen=True):
+    """How often a whole zone was lost, for `redundancy`."""
+
+    since: Instant
+    outages: int = 0
+    down_ms: Millis = 0
+    down_since: Instant = 0  # 0: it is not down
 
 
 class Gang(msgspec.Struct, frozen=True):
@@ -57,6 +66,8 @@ class World:
         self.findings: dict[tuple[str, str], Finding] = {}  # by node and name
         self.brakes: dict[str, Brake] = {}
         self.brake_released_at: Instant = 0  # by hand
+        self.zones: dict[str, Zone] = {}  # what has been seen of each
+        self.lease_before: tuple[Instant, Millis] = (0, 0)  # until when, and how long, leases were before
         self.epoch_floor: dict[str, int] = {}  # by workload: no seat made anew starts below this
         self.launched = 0  # node numbers handed out
         self.orphans: dict[str, str] = {}  # listed by a provider, unknown to us: node -> pool
@@ -67,13 +78,17 @@ class World:
         self.in_pool: dict[str, Names] = {}  # nodes
         self.after: dict[str, Names] = {}  # workloads that wait for this one
         self.waiting: dict[str, Names] = {}  # workload -> open slots without a live replica
+        self.promised: Names = {}  # workloads with an availability target
         self.held: dict[str, Names] = {}  # workload -> slots in which a replica is, or may be
         self.undone: dict[str, Names] = {}  # workload -> active slots that are not done
         self.lost: Names = {}  # replicas in state LOST
         self.stopping: Names = {}
         self.draining: Names = {}  # nodes
+        self.cordoned: Names = {}  # nodes
         self.doubtful: Names = {}  # nodes whose verdict is not alive
         self.joined = 0
-        self.joined_in: dict[str, int] = {}  # zone domain -> joined nodes
+        self.joined_in: dict[str, int] = {}  # zone -> joined nodes
+        self.dead_in: dict[str, int] = {}  # zone -> those of them that are dead
+        self.serving: dict[str, tuple[int, int]] = {}  # pool -> how many are not, and the sum of joined_at
         self.room = Room()
         self.agenda = Agenda()
