@@ -14,6 +14,9 @@ waited for. Empty nodes above minimum and standby are released after a while. Th
 on top of this later.
 """
 
+from collections import Counter
+from functools import cached_property
+
 from holdfast.core import failover, placement
 from holdfast.core.draft import Draft, Unmet
 from holdfast.core.packing import Apart, Bin, fill
@@ -53,6 +56,11 @@ class Tally:
         ]
         self.all = len(nodes)
         self.ordered = 0
+
+    @cached_property
+    def by_offer(self) -> Counter[str]:
+        """How many there are or will be of each offer."""
+        return Counter(node.offer for node in (*self.usable, *self.coming))
 
     @property
     def count(self) -> int:
@@ -174,6 +182,7 @@ def _may_launch(draft: Draft, pool: Pool, tally: Tally) -> bool:
 
 
 def _launch(draft: Draft, tally: Tally, pool: Pool, offer: Offer, why: str, *, standby: bool = False) -> None:
+    tally.by_offer[offer.name] += 1
     tally.ordered += 1
     draft.launched += 1
     draft.add(
@@ -197,14 +206,12 @@ def _keep_pool(draft: Draft, pool: Pool, tally: Tally) -> None:
         if owner == pool.name:
             draft.add(do.TerminateNode(node=name, why="its provider lists it, nobody here knows it"))
     while tally.count < pool.min and _may_launch(draft, pool, tally):
-        _launch(
-            draft, tally, pool, next_offer(world, pool, tally), f"{pool.name} has {tally.count} of {pool.min}"
-        )
+        _launch(draft, tally, pool, next_offer(pool, tally), f"{pool.name} has {tally.count} of {pool.min}")
     taken = set(draft.filled.values())
     spare = [n for n in tally.empty if n.id not in taken]
     coming = sum(node.standby for node in tally.coming)
     while len(spare) + coming < pool.standby and _may_launch(draft, pool, tally):
-        _launch(draft, tally, pool, next_offer(world, pool, tally), "a warm standby node", standby=True)
+        _launch(draft, tally, pool, next_offer(pool, tally), "a warm standby node", standby=True)
         coming += 1
     _release(draft, pool, tally, spare)
     state = world.pool_states[pool.name]
@@ -212,14 +219,9 @@ def _keep_pool(draft: Draft, pool: Pool, tally: Tally) -> None:
         draft.add(do.ListPool(pool=pool.name, why="is everything there known to us?"))
 
 
-def next_offer(world: World, pool: Pool, tally: Tally) -> Offer:
+def next_offer(pool: Pool, tally: Tally) -> Offer:
     """Spread a pool's own nodes over its offers' places, cheapest first among equals."""
-    have: dict[str, int] = {}
-    for node in (*tally.usable, *tally.coming):
-        have[node.offer] = have.get(node.offer, 0) + 1
-    shift = tally.ordered  # launches of this very turn
-    ranked = sorted(pool.offers, key=lambda o: (have.get(o.name, 0), o.price_micro_usd, o.name))
-    return ranked[shift % len(ranked)]
+    return min(pool.offers, key=lambda o: (tally.by_offer[o.name], o.price_micro_usd, o.name))
 
 
 def _release(draft: Draft, pool: Pool, tally: Tally, spare: list[Node]) -> None:

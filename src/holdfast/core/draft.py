@@ -126,7 +126,7 @@ class Draft:
         slots = world.of_workload.get(workload, {})
         held = [world.replicas[name] for slot in slots for name in world.of_slot[slot]]
         nodes = [r.node for r in held if r.state in LIVE and r.id not in self.ended]
-        return (*nodes, *(node for slot, node in self.filled.items() if node and slot in slots))
+        return (*nodes, *(node for slot in slots if (node := self.filled.get(slot))))
 
     def standby_of(self, workload: str) -> Replica | None:
         """The warm replica of this workload that was ready first."""
