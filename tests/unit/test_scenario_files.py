@@ -370,3 +370,39 @@ def test_every_number_of_the_policy_can_be_written_and_comes_back(tmp_path: Path
     file.write_text("\n".join(lines))
     assert policy.read(file) == Policy()
     assert len(lines) > len(POLICY.model.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ('[leases]\nlease = "1s"\n', "leases.lease"),
+        ("[detection]\npeers_quorum = 9\n", "detection.peers_quorum"),
+        ("[detection]\nlate_beats = 20\n", "detection.late_beats"),
+    ],
+)
+def test_numbers_of_a_policy_that_contradict_each_other_are_told(
+    tmp_path: Path, text: str, path: str
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(text)
+    with pytest.raises(FileProblem) as caught:
+        policy.read(file)
+    assert [problem.path for problem in caught.value.problems] == [path]
+    story = tmp_path / "story.toml"
+    table = text.replace("[", "[policy.", 1)
+    story.write_text(f'[[pools]]\nname = "std"\nnodes = 3\n{table}')
+    with pytest.raises(FileProblem) as caught:
+        scenario.read(story)
+    assert [problem.path for problem in caught.value.problems] == [f"policy.{path}"]
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "story.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + b'[[pools]]\nname = "std"\nnodes = 3\n')
+    assert scenario.read(file).pools[0].nodes == 3
+
+
+def test_a_short_story_is_given_half_its_time_to_settle(tmp_path: Path) -> None:
+    file = tmp_path / "story.toml"
+    file.write_text('lasts = "10m"\n[[pools]]\nname = "std"\nnodes = 3\n')
+    assert scenario.read(file).settle_ms == 5 * MINUTE

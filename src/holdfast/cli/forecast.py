@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from holdfast.core import redundancy_of
-from holdfast.model.units import DAY, Millis, seconds, usd
+from holdfast.model.units import DAY, Millis, many, seconds, usd
 from holdfast.model.workload import Service
 from holdfast.reliability.availability import percent
 from holdfast.sim.result import Result, WorkloadResult
@@ -50,6 +50,7 @@ class Forecast(msgspec.Struct, frozen=True):
     false_failovers: int
     failed_seeds: tuple[int, ...]
     failures: tuple[str, ...]
+    unsettled: int = 0  # runs that ended too soon after their last fault to ask whether all is well
     reasons: tuple[str, ...] = ()  # how many copies each promise takes, and what one more nine would cost
 
 
@@ -91,6 +92,7 @@ def forecast(scenario: Scenario, results: list[Result], reasons: tuple[str, ...]
         false_failovers=sum(result.false_failovers for result in results),
         failed_seeds=tuple(result.seed for result in bad),
         failures=tuple(f"seed {r.seed}: {what}" for r in bad for what in (*r.violations, *r.unmet)),
+        unsettled=sum(not result.settled for result in results),
         reasons=reasons,
     )
 
@@ -134,6 +136,11 @@ def _mean(values: list[float]) -> float:
 def tell(told: Forecast) -> str:
     lines = [*_table(told), *_fleet(told), *(("", *told.reasons) if told.reasons else ())]
     lines += ["", conclusion(told)]
+    if told.unsettled:
+        lines += [
+            "",
+            f"{many(told.unsettled, 'run')} ended too soon after a fault to ask if all was well again",
+        ]
     if told.failures:
         lines += ["", f"NOT WELL at the end of seeds {', '.join(map(str, told.failed_seeds))}:"]
         lines += [f"  {failure}" for failure in told.failures]

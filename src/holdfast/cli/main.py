@@ -4,6 +4,7 @@ Nothing heavy is imported here: the simulator and numpy load inside the command 
 and completion are quick.
 """
 
+import os
 import signal
 import sys
 from typing import Annotated
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli.say import BAD_INPUT, INTERRUPTED
+from holdfast.cli.say import BAD_INPUT, FAILED, INTERRUPTED
 from holdfast.cli.sim import app as sim_app
 
 # typer carries its own copy of click in some versions; this is the class that both call UsageError
@@ -46,11 +47,15 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` has seen enough: end quietly, as other tools do
     try:
         code = app(prog_name="holdfast", standalone_mode=False) or 0
-        sys.stdout.flush()
+        if sys.stdout is not None:  # somebody may have closed it
+            sys.stdout.flush()
     except UsageError as error:
         code = _misused(error)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except OSError as error:  # a full disk behind the output, for one
+        print(f"error: {error.strerror or error}", file=sys.stderr)
+        os._exit(FAILED)  # what is left in the buffer would only fail again
     sys.exit(code)
 
 

@@ -15,6 +15,7 @@ from holdfast.core import balance, failover, index, placement
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model.node import Node, NodeState
 from holdfast.model.replica import LIVE, Phase, Replica, Role, State
+from holdfast.model.resources import Resources
 from holdfast.model.units import seconds
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Service, Training, Workload
@@ -83,8 +84,7 @@ def _leave_nodes(draft: Draft) -> None:
     names = dict.fromkeys(draft.look["node"])
     if world.agenda.room_freed:
         names.update(world.draining)
-    if any(name in world.draining for name in names):
-        _keep_room_for_the_stopping(draft)
+    kept = _keep_room_for_the_stopping(draft) if any(name in world.draining for name in names) else []
     for name in names:
         node = world.nodes.get(name)
         if node is None:
@@ -96,6 +96,8 @@ def _leave_nodes(draft: Draft) -> None:
             for replica in _on(draft, node):
                 if not replica.exclusive and replica.role is Role.ACTIVE:
                     _succeed(draft, replica, world.workloads.get(replica.workload), why)
+    for needs, spot in kept:
+        draft.room.give(draft.room.row[spot.node], needs, spot.devices)
 
 
 def _unheard_too_long(draft: Draft, node: Node) -> bool:
@@ -126,24 +128,30 @@ def _drain(draft: Draft, node: Node) -> None:
             _succeed(draft, replica, workload, why)
 
 
-def _keep_room_for_the_stopping(draft: Draft) -> None:
+def _keep_room_for_the_stopping(draft: Draft) -> list[tuple[Resources, placement.Spot]]:
     """What was told to leave a node because there was room for it elsewhere still counts on that room."""
     world = draft.world
+    kept = []
     for name in world.stopping:
         replica = world.replicas[name]
         workload = world.workloads.get(replica.workload)
         if workload is not None and replica.exclusive and replica.node in world.draining:
-            _room_elsewhere(draft, workload, replica)
+            kept += [(replica.needs, spot) for spot in _places_elsewhere(draft, workload, replica)]
+    return kept
 
 
 def _room_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> bool:
     """Takes the room in the draft, so that two drained replicas do not both count on the same gap."""
     if isinstance(workload.shape, Training) and draft.standby_of(workload.name):
         return True
+    return bool(_places_elsewhere(draft, workload, replica))
+
+
+def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> list[placement.Spot]:
     ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True)
     if isinstance(workload.shape, Training):
         ask = replace(ask, avoid=(*ask.beside, replica.node))
-    return bool(placement.place(draft.room, ask))
+    return placement.place(draft.room, ask)
 
 
 def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> bool:

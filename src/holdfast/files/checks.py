@@ -6,6 +6,7 @@ A check names the fields it reads, so that it can be left out when one of them c
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from holdfast.files import policy_checks
 from holdfast.files.fault_checks import changes_can_happen, faults_can_happen
 from holdfast.files.forms import Kind, ScenarioForm, WorkloadForm
 from holdfast.files.problem import Problem, did_you_mean
@@ -167,7 +168,14 @@ POOL_FACTS = (
     "pools.provider",
     "pools.region",
 )
+
+
+def the_policy_agrees_with_itself(form: ScenarioForm) -> Iterator[Problem]:
+    yield from policy_checks.problems(form.policy, "policy.")
+
+
 CHECKS: Iterable[Check] = (
+    Check(the_policy_agrees_with_itself, _reads("policy")),
     Check(there_is_a_pool, _reads("pools", "pools.?")),
     Check(names_are_unique, _reads("pools.name", "workloads.name", "pools.offers", "pools.zones")),
     Check(pool_limits_are_in_order, _reads("pools.zones", "pools.offers")),

@@ -6,6 +6,7 @@ from holdfast.files.forms import Kind, OfferForm, PoolForm, ScenarioForm, Worklo
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources
+from holdfast.model.units import MINUTE
 from holdfast.model.workload import Job, Needs, Service, Shape, Sweep, Training, Workload
 from holdfast.sim.scenario import PoolSetup, Scenario, WorkloadSetup
 
@@ -16,7 +17,7 @@ def scenario(form: ScenarioForm, name: str) -> Scenario:
         title=form.title,
         seed=form.seed,
         lasts_ms=form.lasts,
-        settle_ms=form.settle,
+        settle_ms=min(15 * MINUTE, form.lasts // 2) if form.settle is None else form.settle,
         pools=tuple(pool_setup(pool) for pool in form.pools),
         workloads=tuple(workload_setup(workload) for workload in form.workloads),
         providers=form.providers,

@@ -169,8 +169,8 @@ class ScenarioForm(Strict):
     title: Annotated[str, TEXT] = Field("", description="one line that says what happens")
     lasts: Annotated[int, duration(1, '"10m"')] = Field(10 * MINUTE, description="how long the story is")
     seed: Annotated[int, whole(0, 2**53, 1)] = Field(1, description="the same seed tells the same story")
-    settle: Annotated[int, duration()] = Field(
-        15 * MINUTE, description="so long after the last fault all must be well"
+    settle: Annotated[int | None, duration()] = Field(
+        None, description="so long after the last fault all must be well; half of `lasts`, at most 15m"
     )
     control_planes: Annotated[int, whole(1, 9)] = Field(1, description="called cp-1, cp-2, ...")
     domain_mtbf: Annotated[int, duration()] = Field(

@@ -28,7 +28,7 @@ def tables(path: Path) -> dict[str, object]:
 
 def parse(content: bytes, name: str) -> dict[str, object]:
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError:
         problem = Problem("", "expected text in UTF-8, got bytes that are not text")
     except tomllib.TOMLDecodeError as error:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import TypeAdapter, ValidationError
 
-from holdfast.files import explain, load
+from holdfast.files import explain, load, policy_checks
 from holdfast.files.forms import POLICY
 from holdfast.files.problem import FileProblem, Problem
 from holdfast.model.policy import Policy
@@ -19,6 +19,10 @@ def read(path: Path) -> Policy:
     if not data:
         raise FileProblem(str(path), [EMPTY])
     try:
-        return READER.validate_python(data)
+        policy = READER.validate_python(data)
     except ValidationError as error:
         raise FileProblem(str(path), explain.problems(POLICY.model, error)) from None
+    found = list(policy_checks.problems(policy))
+    if found:
+        raise FileProblem(str(path), found)
+    return policy

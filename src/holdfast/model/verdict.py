@@ -79,7 +79,7 @@ class Evidence(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         parts = []
         if self.silence is not Silence.FRESH:
-            parts.append(f"silent {seconds(self.silent_ms)} (normal: {seconds(self.usual_ms)})")
+            parts.append(f"silent {seconds(self.silent_ms)} (usually at most {seconds(self.usual_ms)})")
         if self.link is Link.CLOSED:
             parts.append("link closed")
         if self.peers is not Peers.UNASKED:
