@@ -3,7 +3,7 @@
 The question: whatever `decide` thought, may this plan be carried out? Each invariant is a small function with
 a sentence for a name; it looks at one action, at the world before the plan, and at what earlier actions of
 the same plan did (`Trial`). An action that breaks one is refused and reported, and the rest of the plan goes
-on. The same functions serve tests, simulator, dry run and the live loop. They are written without the helpers
+on. The same functions serve the tests, the simulator and the loop. They are written without the helpers
 that `decide` uses, so that one mistake is not made twice.
 
 `inconsistencies` checks the world itself: every index against the entries it was derived from.

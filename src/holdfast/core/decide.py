@@ -4,10 +4,11 @@
 and what is due), so a quiet world costs nothing. Each stage has its own module with its own theory; the order
 between them is this list:
 
-1. seats      which slots there are                       5. failover   fill the empty ones
-2. brake      whether we may do harm                      6. handover   move what must move, without a gap
-3. ask        whom to ask about the nodes we doubt        7. capacity   order and release nodes
-4. fencing    which exclusive replicas are provably gone  8. hold       take back what the brake forbids
+1. seats    which slots there are                       6. repair    what to do about sick nodes
+2. brake    whether we may do harm                      7. failover  fill the empty seats
+3. ask      whom to ask about the nodes we doubt        8. handover  move what must move, without a gap
+4. fencing  which exclusive replicas are provably gone  9. capacity  order and release nodes
+5. notice   nodes that will be taken away are drained  10. hold      take back what the brake forbids
 
 Repair comes before failover, so that nothing is placed on a node that is about to be drained. To follow one
 node failure: `detect` judges it dead (an event); `fold` marks its replicas lost; here `failover` places

@@ -3,7 +3,7 @@
 The question is never answered by one time-out seen from one place. Six witnesses are heard: its silence
 against its own history, the state of its link, peers in other failure domains that we asked to probe it, its
 provider, the node itself (goodbye, spot notice), and our own health. `RULES` is the whole judgement: the
-first row that matches the evidence decides. It is data, so that `holdfast explain node` can print it and the
+first row that matches the evidence decides. It is data, so that it can be printed beside a verdict, and the
 test can walk it.
 
 Three things to notice. A node that a peer reached is *unreachable*, not dead, however long we cannot hear it.
@@ -13,7 +13,7 @@ until grace has passed. Dead is final: only a new hello revives (see `fold`), so
 back a node whose work is already elsewhere.
 
 What is dead here is dead for interchangeable replicas. For exclusive ones a verdict is no proof: see
-`failover`.
+`fencing`.
 
 Refused: weights that add up to a score. A score is right more often, and nobody can say why it was wrong.
 Numbers: `late` at about two beats, peers answer within 0.8 s, so a silent host is judged within 4 s at one
