@@ -88,3 +88,20 @@ def test_every_field_of_the_reference_says_what_it_is_for_or_has_a_telling_name(
     rows = [line for line in file_reference.page().splitlines() if line.startswith("| `")]
     assert len(rows) > 100
     assert not [row for row in rows if row.split(" | ")[2].strip() == ""]
+
+
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+MARKDOWN = sorted(page for page in ROOT.rglob("*.md") if not {".venv", "build"} & set(page.parts))
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_story_on_the_front_page_is_the_one_that_is_told() -> None:
+    """All of it from the fault on."""
+    story = (ROOT / "scenarios" / "one-node-dies.out").read_text(encoding="utf-8")
+    fault = next(line for line in story.splitlines(keepends=True) if "loses power" in line)
+    assert story[story.index(fault) :] in (ROOT / "README.md").read_text(encoding="utf-8")

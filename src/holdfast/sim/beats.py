@@ -110,6 +110,13 @@ class BeatWire:
         ends = self.lease_until[:n][~speaks]
         return int(ends[ends > now].min(initial=NEVER))  # shims watch over the leases of the silent
 
+    def missed_at(self, beats: Beats) -> Instant:
+        """When the leader will first miss one that has fallen silent already."""
+        look = beats.look_at.copy()
+        known = self.known[: self.size][self.speaks[: self.size]]
+        look[known[known >= 0]] = NEVER
+        return int(look.min())
+
     def pass_rounds(self, now: Instant, count: int, beats: Beats, skew: Millis) -> int:
         """Works out up to `count` rounds at once, as long as nobody is late in them. Returns how many."""
         self._draw_ahead(count)

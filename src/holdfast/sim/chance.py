@@ -6,7 +6,9 @@ that. Nothing here looks at what the core does: the same seed is the same story 
 
 import random
 
-from holdfast.model.place import Place
+from msgspec.structs import replace
+
+from holdfast.model.place import Level, Place
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
@@ -44,6 +46,8 @@ ON_PROVIDERS = (
     Fault.PROVIDER_SLOW,
     Fault.PROVIDER_LIES,
     Fault.PROVIDER_ERRORS,
+    Fault.PROVIDER_THROTTLES,
+    Fault.PROVIDER_DENIES,
     Fault.STOCK_OUT,
 )
 ON_CONTROL = (
@@ -52,8 +56,12 @@ ON_CONTROL = (
     Fault.CONTROL_PAUSE,
     Fault.CLOCK_JUMP,
     Fault.STORE_OUTAGE,
+    Fault.STORE_CUT,
     Fault.STORE_CRASH,
 )
+STEPS = (0, 1, 2, 3, 5, 8, 12)  # of a turn, at which a control plane crashes
+TO_WORKLOADS = ("delete", "update", "update", "pause", "pause", "scale", "scale", "priority")
+TO_NODES = ("drain", "cordon", "cordon")
 
 
 def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None = None) -> Scenario:
@@ -63,6 +71,8 @@ def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None =
     pools = _pools(dice, nodes)
     controls = dice.choice((1, 2, 3))
     quiet_from = max(lasts - settle - MINUTE, MINUTE)
+    workloads = _workloads(dice, nodes, quiet_from)
+    changes, again = _changes(dice, pools, workloads, quiet_from)
     return Scenario(
         name=f"seed-{seed}",
         title=f"drawn from seed {seed}",
@@ -70,7 +80,7 @@ def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None =
         lasts_ms=lasts,
         settle_ms=settle,
         pools=pools,
-        workloads=_workloads(dice, nodes, quiet_from),
+        workloads=(*workloads, *again),
         providers={name: _provider(dice) for name in sorted({setup.pool.provider for setup in pools})},
         network=NetworkTraits(
             delay_ms=dice.choice((1, 5, 30)),
@@ -83,7 +93,7 @@ def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None =
                 key=lambda trouble: trouble.at,
             )
         ),
-        changes=_changes(dice, quiet_from),
+        changes=changes,
         control_planes=controls,
         policy=policy or Policy(),
     )
@@ -140,15 +150,17 @@ def _workload(dice: random.Random, number: int, nodes: int, quiet_from: Instant)
     gpu = dice.choice((0, 0, 500, 1000, 2000))
     needs = Needs(
         resources=Resources(dice.choice((500, 2000, 4000)), dice.choice((512, 4096, 8192)), gpu),
-        spread=dice.choice((Spread.PREFER, Spread.PREFER, Spread.NONE)),
+        spread=dice.choice((Spread.PREFER, Spread.PREFER, Spread.PREFER, Spread.NONE, Spread.REQUIRE)),
+        spread_over=dice.choice((Level.ZONE, Level.ZONE, Level.RACK, Level.NODE)),
         spot=dice.random() < 0.8,
     )
+    broken = dice.random() < 0.04
     workload = Workload(
         name=f"w{number}",
         shape=shape,
         needs=needs,
         priority=dice.choice((0, 0, 5, 10)),
-        restart=Restart(limit=1_000),
+        restart=Restart(limit=dice.choice((4, 1_000)) if broken else 1_000),
         checkpoint_ms=0 if service else dice.choice((0, 30 * SECOND, 5 * MINUTE)),
         after=(f"w{number - 1}",) if number and dice.random() < 0.1 else (),
     )
@@ -156,6 +168,7 @@ def _workload(dice: random.Random, number: int, nodes: int, quiet_from: Instant)
         start_ms=dice.choice((500, 2_000, 20_000)),
         run_ms=0 if service else dice.choice((1, 10, 40)) * MINUTE,
         crash_every_ms=dice.choice((0, 0, 0, 30 * MINUTE)),
+        fails_at_start=broken,
     )
     late = dice.random() < 0.3
     return WorkloadSetup(workload, program, dice.randint(1, quiet_from) if late else 0)
@@ -208,7 +221,7 @@ def _trouble(
         fault=dice.choice(ON_CONTROL),
         control=dice.choice(("", f"cp-{dice.randint(1, controls)}")),
         lasts_ms=min(lasts, 2 * MINUTE),
-        step=dice.choice((0, 1, 2, 3)),
+        step=dice.choice(STEPS),
         jump_ms=dice.choice((-HOUR, -5 * SECOND, 5 * SECOND, HOUR)),
     )
 
@@ -216,7 +229,7 @@ def _trouble(
 def _victims(dice: random.Random, pools: tuple[PoolSetup, ...]) -> tuple[str, ...]:
     """Some nodes, a rack, a zone, or a share of the fleet."""
     setup = dice.choice(pools)
-    names = [f"{setup.pool.name}-{chr(97 + n % 26)}{n // 26 or ''}" for n in range(setup.nodes)]
+    names = _names(setup)
     kind = dice.random()
     if kind < 0.6:
         return tuple(dice.sample(names, min(len(names), dice.choice((1, 1, 2, 3)))))
@@ -227,14 +240,54 @@ def _victims(dice: random.Random, pools: tuple[PoolSetup, ...]) -> tuple[str, ..
     return tuple(dice.sample(names, max(1, len(names) * dice.choice((2, 4, 6)) // 10)))
 
 
-def _changes(dice: random.Random, quiet_from: Instant) -> tuple[Change, ...]:
-    changes = []
-    for _ in range(dice.choice((0, 0, 1, 2))):
+def _names(setup: PoolSetup) -> list[str]:
+    return [f"{setup.pool.name}-{chr(97 + n % 26)}{n // 26 or ''}" for n in range(setup.nodes)]
+
+
+# what people do
+
+
+def _changes(
+    dice: random.Random,
+    pools: tuple[PoolSetup, ...],
+    workloads: tuple[WorkloadSetup, ...],
+    quiet_from: Instant,
+) -> tuple[tuple[Change, ...], tuple[WorkloadSetup, ...]]:
+    """What people do, and what they apply again."""
+    changes: list[Change] = []
+    again: list[WorkloadSetup] = []
+    for _ in range(dice.choice((0, 0, 1, 2, 3))):
         at = dice.randint(MINUTE, quiet_from)
-        kind = dice.choice(("delete", "update", "drain"))
-        if kind == "drain":
-            changes.append(Change(at, "drain", node="pool0-b"))
-            changes.append(Change(min(at + 10 * MINUTE, quiet_from), "uncordon", node="pool0-b"))
+        kind = dice.choice((*TO_WORKLOADS, *TO_NODES, "release brake"))
+        setup = dice.choice(workloads)
+        if kind in TO_NODES:
+            changes += _to_node(dice, kind, dice.choice(_names(dice.choice(pools))), at, quiet_from)
+        elif kind == "priority":
+            other = replace(setup.workload, priority=dice.choice((0, 5, 10)))
+            again.append(replace(setup, workload=other, at=max(at, setup.at + 1)))
+        elif kind == "release brake":
+            changes.append(Change(at, kind))
         else:
-            changes.append(Change(at, kind, workload="w1"))
-    return tuple(changes)
+            changes += _to_workload(dice, kind, setup.workload, at, quiet_from)
+    return tuple(sorted(changes, key=lambda change: change.at)), tuple(again)
+
+
+def _to_node(dice: random.Random, kind: str, node: str, at: Instant, quiet_from: Instant) -> list[Change]:
+    """Some are never given back: those stay empty."""
+    taken = Change(at, kind, node=node, deadline_ms=dice.choice((30, 120, 300)) * SECOND)
+    back = min(at + dice.choice((1, 10)) * MINUTE, quiet_from)
+    given_back = [Change(back, "uncordon", node=node)] if dice.random() < 0.8 else []
+    return [taken, *given_back]
+
+
+def _to_workload(
+    dice: random.Random, kind: str, workload: Workload, at: Instant, quiet_from: Instant
+) -> list[Change]:
+    if kind == "pause":
+        back = min(at + dice.choice((1, 20, 200, 900)) * SECOND, quiet_from)
+        resumed = [Change(back, "resume", workload=workload.name)] if dice.random() < 0.8 else []
+        return [Change(at, kind, workload=workload.name), *resumed]
+    if kind == "scale" and isinstance(workload.shape, Service):
+        replicas = dice.randint(1, 2 * workload.shape.replicas)
+        return [Change(at, kind, workload=workload.name, replicas=replicas)]
+    return [Change(at, "update" if kind == "scale" else kind, workload=workload.name)]

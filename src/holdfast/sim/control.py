@@ -16,10 +16,11 @@ from holdfast.model.node import JOINED, Answer
 from holdfast.model.units import NEVER, SECOND, Instant
 from holdfast.model.verdict import Level, Word
 from holdfast.ports.clock import SteadyClock
-from holdfast.ports.errors import NotFound, PortError
+from holdfast.ports.errors import NotFound, PortError, Unreachable
 from holdfast.ports.provider import Provider
 from holdfast.sim.host import Host
 from holdfast.sim.kernel import immediately
+from holdfast.sim.store import SimStore
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Simulation
@@ -53,6 +54,7 @@ class SimControl:
         self.clock = SimClock(sim)
         self.steady = SteadyClock(self.clock)
         self.alive = True
+        self.store_cut = False  # we cannot reach the store, though others may
         self.paused_until: Instant = 0
         self.mind: Mind | None = None
         self.generation = 0
@@ -86,7 +88,7 @@ class SimControl:
         if not self.running:
             return
         try:
-            held = immediately(self.sim.store.lead(self.name, LEADER_TTL_MS, self.kernel.now))
+            held = immediately(self._store().lead(self.name, LEADER_TTL_MS, self.kernel.now))
         except PortError:
             if self.mind is not None and self.kernel.now >= self.leads_until:
                 self.step_down()
@@ -97,6 +99,11 @@ class SimControl:
                 self._take_over(held.generation)
         elif self.mind is not None:
             self.step_down()
+
+    def _store(self) -> SimStore:
+        if self.store_cut:
+            raise Unreachable(f"{self.name} has no link to the store")
+        return self.sim.store
 
     def step_down(self) -> None:
         self.mind = None
@@ -207,7 +214,7 @@ class SimControl:
                 acknowledge()
 
     def _append(self, entries: tuple[Entry, ...]) -> None:
-        self.written = immediately(self.sim.store.append(self.generation, self.written, entries))
+        self.written = immediately(self._store().append(self.generation, self.written, entries))
         self.sim.journalled(entries, self)
 
     def die(self) -> None:

@@ -19,6 +19,7 @@ from holdfast.sim.scenario import Change, Fault, PoolSetup, Trouble
 from holdfast.sim.store import CrashPoint
 
 if TYPE_CHECKING:
+    from holdfast.sim.control import SimControl
     from holdfast.sim.run import Simulation
 
 
@@ -58,6 +59,8 @@ class Faults:
                 | Fault.PROVIDER_SLOW
                 | Fault.PROVIDER_LIES
                 | Fault.PROVIDER_ERRORS
+                | Fault.PROVIDER_THROTTLES
+                | Fault.PROVIDER_DENIES
                 | Fault.STOCK_OUT
             ):
                 self._provider(trouble)
@@ -66,6 +69,7 @@ class Faults:
                 | Fault.CONTROL_PAUSE
                 | Fault.CLOCK_JUMP
                 | Fault.STORE_OUTAGE
+                | Fault.STORE_CUT
                 | Fault.STORE_CRASH
             ):
                 self._control(trouble)
@@ -143,6 +147,7 @@ class Faults:
 
     def _heal(self, host: Host) -> None:
         host.gray = False
+        host.well_since = self.kernel.now
 
     def _agent_back(self, host: Host) -> None:
         if host.powered and not host.agent_up:
@@ -180,9 +185,8 @@ class Faults:
         self._later(trouble.lasts_ms, self._mend, cut)
 
     def _mend(self, cut: Cut) -> None:
-        self.sim.network.cuts.remove(cut)
         self.tell("network", "the cut is mended")
-        self.sim.reach()
+        self.sim.mend(cut)
 
     def _provider(self, trouble: Trouble) -> None:
         until = self.kernel.now + trouble.lasts_ms
@@ -197,6 +201,10 @@ class Faults:
                 provider.lies_until = until
             case Fault.PROVIDER_ERRORS:
                 provider.errors_until = until
+            case Fault.PROVIDER_THROTTLES:
+                provider.throttles_until = until
+            case Fault.PROVIDER_DENIES:
+                provider.denies_until = until
             case _:
                 provider.short_until = until
 
@@ -222,6 +230,10 @@ class Faults:
                 paused_at = self.kernel.now
                 control.paused_until = paused_at + trouble.lasts_ms
                 self.kernel.at(control.paused_until, control.resume_after_pause, paused_at)
+            case Fault.STORE_CUT:
+                self.tell(control.name, "loses its link to the store")
+                control.store_cut = True
+                self._later(trouble.lasts_ms, self._store_link_back, control)
             case _:
                 self.tell(control.name, f"its clock jumps by {trouble.jump_ms / 1000:g} s")
                 control.clock.jump += trouble.jump_ms
@@ -232,6 +244,10 @@ class Faults:
         if not control.alive:
             self.tell(name, "is back")
             control.revive()
+
+    def _store_link_back(self, control: "SimControl") -> None:
+        self.tell(control.name, "reaches the store again")
+        control.store_cut = False
 
     def _store(self, trouble: Trouble) -> None:
         self.tell("store", str(trouble.fault))
@@ -250,6 +266,8 @@ class Faults:
     def change(self, change: Change) -> None:
         sim, fleet = self.sim, self.fleet
         workload = fleet.workloads.get(change.workload)
+        if change.workload and workload is None:
+            return  # a story made smaller may lack it
         match change.do:
             case "delete":
                 sim.say(ev.WorkloadDeleted(at=0, workload=change.workload))
@@ -262,8 +280,7 @@ class Faults:
                     workload = replace(workload, version=workload.version + 1)
                 else:
                     workload = replace(workload, paused=change.do == "pause")
-                fleet.workloads[workload.name] = workload
-                sim.say(ev.WorkloadApplied(at=0, workload=workload))
+                sim.apply(workload)
             case "cordon" | "uncordon" | "drain" | "release brake":
                 order = ev.Order(change.do)
                 leader = sim.listening()

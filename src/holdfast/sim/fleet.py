@@ -50,6 +50,7 @@ class Fleet:
         self.reports_sent: Callable[[Host], None] = lambda host: None
         self.on_start: Callable[[Process], None] = lambda process: None
         self.on_silence: Callable[[], None] = lambda: None
+        self.deliver: Callable[[], None] = lambda: None  # hands over the beats that have arrived
         self.finished: dict[str, None] = {}  # workloads of which something ran to its end
         self.on_change: Callable[[str], None] = lambda workload: None  # readiness of a workload changed
 
@@ -67,6 +68,7 @@ class Fleet:
             host.machine = NodeMachine(self.lease_ms)
             host.powered = host.agent_up = True
             host.frozen = host.gray = host.slow = False
+            host.well_since = self.kernel.now
             self.wire.extra[host.row] = 0
         self._refresh(host)
         self.wire.up[host.row] = self.wire.down[host.row] = True
@@ -87,8 +89,9 @@ class Fleet:
         self._fall_silent(host)
 
     def kill(self, host: Host) -> None:
-        """Every process of the node dies; its host lives and says so to whoever asks."""
+        """Every process of the node dies, shims too; its host lives and says so to whoever asks."""
         host.agent_up = False
+        host.machine.processes.clear()  # an agent that starts again finds nobody to adopt
         self._drop_processes(host)
         self._fall_silent(host)
         self.link_closed(host)
@@ -97,6 +100,7 @@ class Fleet:
         host.frozen = True
         for process in host.processes.values():
             self._pause(process)
+            self._break_up(process)
             self.on_change(process.workload)
         self._fall_silent(host)
 
@@ -104,9 +108,11 @@ class Fleet:
         if not host.frozen or host.id not in self.hosts:
             return
         host.frozen = False
+        host.well_since = self.kernel.now
         self.check_lease(host)  # the shims wake first
         for process in host.processes.values():
             self._work(host, process)
+            self._go_on(process)
             self.on_change(process.workload)
         self._refresh(host)
         self.seek_leader(host, 0)
@@ -122,6 +128,7 @@ class Fleet:
             host.machine = host.machine.restarted()
             host.machine.lease_until = lease
             host.agent_up = True
+            host.well_since = self.kernel.now
             self._refresh(host)
             self.seek_leader(host, self.random.randint(0, 200))
 
@@ -130,6 +137,7 @@ class Fleet:
         self.wire.extra[host.row] = SLOW_DELAY_MS if slow else 0
 
     def _fall_silent(self, host: Host) -> None:
+        self.deliver()  # what it said before was heard
         host.connected = False
         self.wire.silence(host.row, self.kernel.now)
         self._refresh(host)
@@ -152,9 +160,9 @@ class Fleet:
             self.seek_leader(host, self.random.randint(RETRY_MS, 2 * RETRY_MS))
             self.hello(host)
 
-    def connected(self, host: Host, known: int, sent_at: Instant) -> None:
+    def connected(self, host: Host, leader: str, known: int, sent_at: Instant) -> None:
         """The leader answered our hello: from now on it counts our beats, and the hello renewed our lease."""
-        host.connected = True
+        host.connected, host.follows = True, leader
         self.wire.lease_until[host.row] = max(int(self.wire.lease_until[host.row]), sent_at + self.lease_ms)
         self.wire.try_at[host.row] = NEVER
         self.wire.known[host.row] = known
@@ -166,6 +174,16 @@ class Fleet:
         self.wire.known[host.row] = -1
         if host.speaks:
             self.seek_leader(host, self.random.randint(0, RETRY_MS))
+
+    def unanswered(self, host: Host) -> None:
+        """Whom it follows leads no more, and cannot tell it: it will find out by itself."""
+        self.wire.known[host.row] = -1
+        patience = int(self.wire.last_ack[host.row]) + GIVE_UP_LINK_MS
+        self.kernel.at(patience, self._give_up_link, host, host.session)
+
+    def _give_up_link(self, host: Host, session: int) -> None:
+        if host.connected and host.session == session and self.hosts.get(host.id) is host:
+            self.disconnect(host)
 
     def find_the_cut_off(self) -> None:
         """Agents that have not been answered for long connect anew. Once a round, all at once."""
@@ -315,32 +333,59 @@ class Fleet:
         workload = self.workloads[process.workload]
         if not isinstance(workload.shape, Training):
             return
-        for member in self.members(workload.name):
-            self._pause(member)
-            member.resumed_ms = self.storage.load(workload, member.wanted.slot)
+        for each in self._actives(workload.name):
+            self._pause(each)
+            each.resumed_ms = self.storage.load(workload, each.wanted.slot)
+        self._go_on(process)
+
+    def _go_on(self, process: Process) -> None:
+        """Those of its gang that stand still work on, if all of them can."""
+        if not isinstance(self.workloads[process.workload].shape, Training):
+            return
+        for member in self.members(process.workload):
             host = self.hosts.get(member.node)
-            if host is not None:
+            if host is not None and not member.work_since:
                 self._work(host, member)
 
-    def members(self, workload: str) -> list[Process]:
+    def _break_up(self, process: Process) -> None:
+        """A member is missing: the others wait for it. A standby or a stray is missed by nobody."""
+        if not isinstance(self.workloads[process.workload].shape, Training):
+            return
+        members = self.members(process.workload)
+        newest = max((member.wanted.gang for member in members), default=0)
+        if process.wanted.role is Role.ACTIVE and process.wanted.gang >= newest:
+            for member in members:
+                self._pause(member)
+
+    def _actives(self, workload: str) -> list[Process]:
         return [process for processes in self.active.get(workload, {}).values() for process in processes]
 
-    def _gang_speed(self, process: Process) -> float:
+    def members(self, workload: str) -> list[Process]:
+        """Those of its newest generation. Older ones are strays, or have not been told yet."""
+        actives = self._actives(workload)
+        newest = max((process.wanted.gang for process in actives), default=0)
+        return [process for process in actives if process.wanted.gang == newest]
+
+    def _speed(self, host: Host, process: Process) -> float:
+        """A gang works only when it is whole, and as fast as its slowest member."""
         workload = self.workloads[process.workload]
         if not isinstance(workload.shape, Training):
-            return 1.0
+            return SLOW_SPEED if host.slow else 1.0
         members = self.members(workload.name)
-        whole = all(m.ready and m.wanted.gang == process.wanted.gang for m in members)
-        if not whole or len(members) < workload.shape.nodes_min:
+        homes = [self.hosts.get(member.node) for member in members]
+        whole = process in members and all(member.ready for member in members)
+        awake = all(home is not None and not home.frozen for home in homes)
+        if not (whole and awake) or len(members) < workload.shape.nodes_min:
             return 0.0
-        return len(members) / workload.shape.nodes_max
+        slowest = SLOW_SPEED if any(home is not None and home.slow for home in homes) else 1.0
+        return slowest * len(members) / workload.shape.nodes_max
 
     def _work(self, host: Host, process: Process) -> None:
         """(Re)starts the clock of its work and foresees its end."""
         program = self.programs[process.workload]
         if not process.ready or process.wanted.role is not Role.ACTIVE or host.frozen:
             return
-        speed = self._gang_speed(process) * (SLOW_SPEED if host.slow else 1)
+        speed = self._speed(host, process)
         if speed <= 0:
             return
         process.work_since, process.speed = self.kernel.now, speed
@@ -413,9 +458,8 @@ class Fleet:
         if how is Ended.DONE:
             self.finished[workload.name] = None
         progress = self.storage.load(workload, process.wanted.slot)
-        if isinstance(workload.shape, Training) and how is not Ended.DONE:
-            for member in self.members(workload.name):
-                self._pause(member)
+        if how is not Ended.DONE:
+            self._break_up(process)
         self.on_change(process.workload)
         self.carry_out(host, host.machine.ended(process.wanted.replica, how, progress, why, self.kernel.now))
         self.report_soon(host)
@@ -428,9 +472,7 @@ class Fleet:
             self._pause(process)
             self._leave_role(process)
         for process in gone:
-            if isinstance(self.workloads[process.workload].shape, Training):
-                for member in self.members(process.workload):
-                    self._pause(member)
+            self._break_up(process)
             self.on_change(process.workload)
 
     # names

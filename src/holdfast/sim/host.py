@@ -11,13 +11,14 @@ from holdfast.sim.programs import Process
 class Host:
     def __init__(self, request: LaunchNode, machine: NodeMachine, row: int, now: Instant) -> None:
         self.id, self.request, self.machine, self.row = request.node, request, machine, row
-        self.since = now
+        self.since = self.well_since = now  # since when nothing keeps it from being heard
         self.powered = True
         self.agent_up = True
         self.frozen = False
         self.gray = False
         self.slow = False
         self.connected = False
+        self.follows = ""  # the control plane it is connected to
         self.session = 0
         self.processes: dict[str, Process] = {}
         self.sending = False

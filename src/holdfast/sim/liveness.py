@@ -1,25 +1,31 @@
 """After the faults have stopped and some time has passed: is all well again?
 
 Safety says that nothing bad ever happens; liveness that the good thing does happen. Every goal here is
-something a user would ask for. What cannot be met because there is no room (asked of the same placement the
-core uses) is not held against it.
+something a user would ask for: what is wanted runs, and really works. What cannot be met because there is no
+room (asked of the same placement and packing the core uses) is not held against it. What must not be left
+behind is in `leftovers`.
 """
 
 from typing import TYPE_CHECKING
 
-from holdfast.core import placement
-from holdfast.core.packing import Bin
-from holdfast.model.node import JOINED, NodeState
-from holdfast.model.replica import LIVE, Phase, Role, Slot, State
-from holdfast.model.units import MINUTE, Instant
-from holdfast.model.verdict import Level
-from holdfast.model.workload import Service, Training, Workload
+from msgspec.structs import replace
+
+from holdfast.core import index, placement, preempt, seats
+from holdfast.core.packing import Apart, Bin, fill
+from holdfast.model.node import COMING
+from holdfast.model.place import Level as Domain
+from holdfast.model.pool import Pool
+from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
+from holdfast.model.units import MINUTE, SECOND, Instant, seconds
+from holdfast.model.workload import Needs, Service, Spread, Sweep, Training, Workload, wanted
 from holdfast.model.world import World
+from holdfast.sim.leftovers import left_behind
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Simulation
 
 JUST_NOW_MS = 2 * MINUTE
+A_MOMENT_MS = 15 * SECOND
 
 
 def can_be_asked(sim: "Simulation") -> bool:
@@ -33,108 +39,152 @@ def unmet_goals(sim: "Simulation") -> list[str]:
     leader = sim.listening()
     if leader is None or leader.mind is None:
         return ["nobody leads"]
-    world = leader.mind.world
-    return [*_work_unmet(sim, world, leader.now()), *_nodes_unmet(sim, world, leader.now())]
+    world, now = leader.mind.world, leader.now()
+    found = [goal for workload in world.workloads.values() for goal in _work_unmet(sim, world, workload, now)]
+    return [*found, *left_behind(sim, world, now)]
 
 
-def _work_unmet(sim: "Simulation", world: World, now: Instant) -> list[str]:
-    found = []
-    for name, workload in world.workloads.items():
-        if workload.paused:
-            continue
-        for slot_id in world.of_workload.get(name, ()):
-            slot = world.slots[slot_id]
-            copies = [world.replicas[r] for r in world.of_slot[slot_id]]
-            if slot.phase is Phase.OPEN and not any(c.state in LIVE for c in copies):
-                why = _excuse(world, workload, slot)
-                if not why:
-                    found.append(f"{slot_id} is not running: {slot.why or 'no reason known'}")
-            elif isinstance(workload.shape, Service) and slot.phase is Phase.OPEN:
-                broken = sim.fleet.programs[name].fails_at_start
-                just_now = slot.down_since > now - JUST_NOW_MS  # it failed by itself a moment ago
-                if not (broken or just_now or any(c.state is State.READY for c in copies)):
-                    found.append(f"{slot_id} is not ready")
+def _work_unmet(sim: "Simulation", world: World, workload: Workload, now: Instant) -> list[str]:
+    if workload.paused:
+        return []
+    slots = [world.slots[name] for name in world.of_workload.get(workload.name, ())]
+    found = _seats_unmet(world, workload, slots)
+    for slot in slots:
+        if slot.phase is Phase.OPEN:
+            found += _slot_unmet(sim, world, workload, slot, now)
+    if isinstance(workload.shape, Training):
+        found += _gang_unmet(sim, world, workload, now)
     return found
 
 
-def _excuse(world: World, workload: Workload, slot: Slot) -> str:
+def _seats_unmet(world: World, workload: Workload, slots: list[Slot]) -> list[str]:
+    """Does it have the seats that were asked for?"""
+    if not seats.may_start(world, workload):
+        return []
+    active = [slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is not Phase.CLOSED]
+    least = wanted(workload) if isinstance(workload.shape, Service | Sweep) else 1
+    if getattr(workload.shape, "availability", 0):
+        least = 1
+    too_many = isinstance(workload.shape, Service) and not workload.shape.availability and len(active) > least
+    if len(active) < least or too_many:
+        return [f"{workload.name} has {len(active)} seats of {wanted(workload)}"]
+    return []
+
+
+def _slot_unmet(sim: "Simulation", world: World, workload: Workload, slot: Slot, now: Instant) -> list[str]:
+    copies = [world.replicas[name] for name in world.of_slot[slot.id]]
+    live = [copy for copy in copies if copy.state in LIVE]
+    if not live:
+        excused = _excuse(world, workload, slot, now)
+        return [] if excused else [f"{slot.id} is not running: {slot.why or 'no reason known'}"]
+    if any(copy.state is State.READY for copy in live):
+        return []
+    broken = sim.fleet.programs[workload.name].fails_at_start
+    just_now = slot.down_since > now - JUST_NOW_MS  # it failed by itself a moment ago
+    if isinstance(workload.shape, Service) and not broken and not just_now:
+        return [f"{slot.id} is not ready"]
+    return [f"{c.id} has been {c.state} for {seconds(now - c.since)}" for c in live if _stuck(world, c, now)]
+
+
+def _stuck(world: World, replica: Replica, now: Instant) -> bool:
+    """Has it been placed or starting for longer than anybody should wait for it?"""
+    return now - replica.since > index.start_timeout(replica, world.policy) + JUST_NOW_MS
+
+
+def _gang_unmet(sim: "Simulation", world: World, workload: Workload, now: Instant) -> list[str]:
+    """A training whose members are all ready works."""
+    active = [s for s in world.of_workload[workload.name] if world.slots[s].role is Role.ACTIVE]
+    copies = [world.replicas[name] for slot in active for name in world.of_slot[slot]]
+    ready = [copy for copy in copies if copy.state is State.READY and copy.since < now - JUST_NOW_MS]
+    if not copies or len(ready) < len(copies):
+        return []
+    if any(process.work_since for process in sim.fleet.members(workload.name)):
+        return []
+    return [f"{workload.name} stands still, though all its {len(ready)} members are ready"]
+
+
+# excuses
+
+
+def _excuse(world: World, workload: Workload, slot: Slot, now: Instant) -> str:
     """Why nobody could run it now."""
-    if slot.retry_at and slot.failures:
+    gang = isinstance(workload.shape, Training) and slot.role is Role.ACTIVE
+    peers = [world.slots[name] for name in world.of_workload[workload.name]] if gang else [slot]
+    if any(peer.failures and now < peer.retry_at + A_MOMENT_MS for peer in peers):
         return "its program fails by itself"
-    if isinstance(workload.shape, Training) and slot.role is Role.ACTIVE:
-        active = [s for s in world.of_workload[workload.name] if world.slots[s].role is Role.ACTIVE]
-        live = sum(any(world.replicas[r].state in LIVE for r in world.of_slot[s]) for s in active)
-        if live >= workload.shape.nodes_min:
-            return "the gang is large enough"
-        at_least = workload.shape.nodes_min
-    else:
-        at_least = 1
+    if slot.down_since > now - A_MOMENT_MS:
+        return "it went down a moment ago"
+    if not seats.may_start(world, workload):
+        return "it waits for another workload"
     parallel = getattr(workload.shape, "parallel", 0)
     if parallel and len(world.held.get(workload.name, ())) >= parallel:
         return "as many tasks as allowed run already"
-    if any(other not in world.workloads or _unfinished(world, other) for other in workload.after):
-        return "it waits for another workload"
-    beside = tuple(
+    least = 1
+    if isinstance(workload.shape, Training) and gang:
+        filled = {world.replicas[r].slot for p in peers for r in world.of_slot[p.id] if p.role is Role.ACTIVE}
+        if len(filled) >= workload.shape.nodes_min:
+            return "the gang is large enough"
+        least = workload.shape.nodes_min
+    return _no_room(world, workload, slot, least, now)
+
+
+def _no_room(world: World, workload: Workload, slot: Slot, least: int, now: Instant) -> str:
+    """Could `least` be placed now, or on what can be launched, or in the place of what matters less?"""
+    needs = workload.needs
+    if isinstance(workload.shape, Sweep):
+        needs = replace(needs, spread=Spread.NONE)
+    beside = [
         world.replicas[r].node
         for s in world.of_workload[workload.name]
         for r in world.of_slot[s]
         if world.replicas[r].state in LIVE
-    )
+    ]
     ask = placement.Ask(
-        needs=workload.needs,
-        count=at_least,
-        at_least=at_least,
-        beside=beside,
+        needs=needs,
+        count=least,
+        at_least=1,
+        beside=() if needs.spread is Spread.NONE else tuple(beside),
         use_standby=bool(slot.epoch),
-        one_per_node=at_least > 1,
+        one_per_node=least > 1,
     )
-    if placement.place(world.room.copy(), ask):
+    spots = placement.place(world.room.copy(), ask)
+    apart = _apart(world, needs, [*beside, *(spot.node for spot in spots)])
+    left = least - len(spots)
+    if left <= 0:
         return ""
-    return "" if _could_launch(world, workload) else "there is no room"
+    left -= fill(_coming(world), needs, left, one_each=least > 1, apart=apart)
+    if left <= 0:
+        return "a node is on its way"
+    if left <= _launchable(world, needs, apart, left, now):
+        return ""
+    may_preempt = least == 1 and world.policy.replicas.preempt and not world.brakes
+    if may_preempt and preempt.victims(world, world.room.copy(), ask, workload.priority, frozenset(), now):
+        return ""
+    return "there is no room"
 
 
-def _could_launch(world: World, workload: Workload) -> bool:
-    """Is there a pool that would make room, has not reached its maximum and has not failed lately?"""
-    return any(
-        pool.can_launch
-        and len(world.in_pool[pool.name]) < pool.max
-        and not world.pool_states[pool.name].failures_in_a_row
-        and any(Bin.new(pool, offer).suits(workload.needs) for offer in pool.offers)
-        for pool in world.pools.values()
-    )
+def _apart(world: World, needs: Needs, nodes: list[str]) -> Apart | None:
+    """The domains in which there must not be another copy. A new node is always another node."""
+    if needs.spread is not Spread.REQUIRE or needs.spread_over is Domain.NODE:
+        return None
+    return Apart(needs.spread_over, {world.nodes[name].place.domain(needs.spread_over) for name in nodes})
 
 
-def _unfinished(world: World, name: str) -> bool:
-    return any(world.slots[slot].phase is not Phase.DONE for slot in world.of_workload.get(name, ()))
+def _coming(world: World) -> list[Bin]:
+    return [Bin.of(world, node) for node in world.nodes.values() if node.state in COMING]
 
 
-def _nodes_unmet(sim: "Simulation", world: World, leader_now: Instant) -> list[str]:
-    found = []
-    for name, node in world.nodes.items():
-        host = sim.fleet.hosts.get(name)
-        if node.state not in JOINED or node.state in (NodeState.QUARANTINED, NodeState.RESETTING):
+def _launchable(world: World, needs: Needs, apart: Apart | None, most: int, now: Instant) -> int:
+    """How many more would fit on new nodes, one each, of pools that have not failed lately."""
+    found = 0
+    for pool in world.pools.values():
+        if not pool.can_launch or now < world.pool_states[pool.name].retry_at + A_MOMENT_MS:
             continue
-        well = host is not None and host.speaks
-        doubted_long = (
-            leader_now - node.verdict.since > JUST_NOW_MS
-        )  # a lost packet in the last minute is nothing
-        if well and doubted_long and node.verdict.level is not Level.ALIVE:
-            found.append(f"{name} is well, but believed to be {node.verdict.level}")
-        pool = world.pools[node.pool]
-        if (
-            not well
-            and node.verdict.level is Level.ALIVE
-            and node.state is NodeState.READY
-            and pool.can_terminate
-        ):
-            found.append(f"{name} is gone, but believed to be alive")
-    for provider in sim.providers.values():
-        for name in provider.machines:
-            if name not in world.nodes and name not in world.orphans:
-                age = sim.kernel.now - provider.machines[name].since
-                if age > 2 * world.policy.capacity.list_every_ms:
-                    found.append(f"{name} is an orphan: it costs money and nobody knows it")
-    for name, replica in world.replicas.items():
-        if replica.state is State.LOST and replica.exclusive:
-            found.append(f"{name} is lost and was never resolved")
+        left = pool.max - len(world.in_pool[pool.name])
+        while left > 0 and found < most and fill(_new(pool), needs, 1, one_each=True, apart=apart):
+            left, found = left - 1, found + 1
     return found
+
+
+def _new(pool: Pool) -> list[Bin]:
+    return [Bin.new(pool, offer) for offer in pool.offers]

@@ -11,8 +11,10 @@ import msgspec
 from holdfast.model.action import LaunchNode
 from holdfast.model.units import HOUR, SECOND, Instant, MicroUsd, Millis
 from holdfast.model.verdict import Word
-from holdfast.ports.errors import CapacityShort, NotFound, OutcomeUnknown, Unreachable
+from holdfast.ports.errors import CapacityShort, Denied, NotFound, OutcomeUnknown, Throttled, Unreachable
 from holdfast.sim.kernel import Kernel
+
+THROTTLED_MS = 20 * SECOND
 
 
 class ProviderTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +57,8 @@ class SimProvider:
         self.lies_until: Instant = 0  # says running whatever is true, and forgets half of its list
         self.errors_until: Instant = 0  # does what it is asked and answers with an error
         self.short_until: Instant = 0  # nothing to be had
+        self.throttles_until: Instant = 0
+        self.denies_until: Instant = 0
 
     def answer_ms(self) -> Millis:
         slow = 100 if self.kernel.now < self.slow_until else 1
@@ -123,6 +127,10 @@ class SimProvider:
     def _reach(self) -> None:
         if self.kernel.now < self.outage_until:
             raise Unreachable(f"{self.name} does not answer")
+        if self.kernel.now < self.throttles_until:
+            raise Throttled(f"{self.name} gets too many requests", THROTTLED_MS)
+        if self.kernel.now < self.denies_until:
+            raise Denied(f"{self.name} does not let us in")
 
     def _answer_or_lie(self) -> None:
         if self.kernel.now < self.errors_until:

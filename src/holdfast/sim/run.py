@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,12 @@ from holdfast.core import check
 from holdfast.core.node import DesiredSet, Report
 from holdfast.core.turn import Entry, Mind
 from holdfast.model import event as ev
-from holdfast.model.action import LaunchNode, TerminateNode
-from holdfast.model.node import Answer
+from holdfast.model.action import LaunchNode, ResetNode, TerminateNode
+from holdfast.model.node import JOINED, Answer
 from holdfast.model.plan import Plan
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level as Belief
+from holdfast.model.workload import Workload
 from holdfast.sim.beats import BLOCK, FEWEST, BeatWire
 from holdfast.sim.control import SimControl
 from holdfast.sim.faults import Faults
@@ -23,7 +25,7 @@ from holdfast.sim.fleet import Fleet
 from holdfast.sim.host import Host
 from holdfast.sim.kernel import Kernel
 from holdfast.sim.liveness import unmet_goals
-from holdfast.sim.network import Network
+from holdfast.sim.network import Cut, Network
 from holdfast.sim.provider import Bill, ProviderTraits, SimProvider
 from holdfast.sim.result import Result, sum_up
 from holdfast.sim.scenario import PoolSetup, Scenario
@@ -32,8 +34,17 @@ from holdfast.sim.story import OPENING_MS, Story
 from holdfast.sim.truth import Truth
 
 PROBE_TRIES = 4
+SAY_AGAIN_MS = 500
 CHECK_TURNS = 50  # between two checks of the whole world, and one more for every so many slots:
 CHECK_SLOTS = 10
+
+
+class Saying:
+    """What somebody told the leader, and whom exactly."""
+
+    def __init__(self, event: ev.Event) -> None:
+        self.event = event
+        self.told: Mind | None = None
 
 
 class Simulation:
@@ -54,10 +65,14 @@ class Simulation:
         self.providers: dict[str, SimProvider] = {}
         self.turns = self.check_at = 0
         self.deaths: list[tuple[Instant, str]] = []
+        self.unheard: list[Saying] = []
+        self.led_since: Instant = 0  # by the present leader
+        self.mended_at: dict[str, Instant] = {}  # node -> when it was last cut off from a control plane
         self.fleet.hello = self._hello
         self.fleet.link_closed = self._link_closed
         self.fleet.reports_sent = self._reports_sent
         self.fleet.on_silence = self.watch_silence
+        self.fleet.deliver = self.deliver_beats
         self._set_up()
         self.faults = Faults(self, str(seed))
 
@@ -74,13 +89,13 @@ class Simulation:
                 provider.was_reset = self._machine_reset
                 self.providers[name] = provider
         for item in self.scenario.workloads:
-            self.fleet.workloads[item.workload.name] = item.workload
-            self.fleet.programs[item.workload.name] = item.program
+            self.fleet.workloads.setdefault(item.workload.name, item.workload)
+            self.fleet.programs.setdefault(item.workload.name, item.program)
         for number in range(1, self.scenario.control_planes + 1):
             self.controls[f"cp-{number}"] = SimControl(f"cp-{number}", self)
         for item in self.scenario.workloads:
             if item.at:
-                self.kernel.at(item.at, self.say, ev.WorkloadApplied(at=0, workload=item.workload))
+                self.kernel.at(item.at, self.apply, item.workload)
         self.kernel.tick(0, self._round)
 
     def first_words(self, now: Instant) -> list[ev.Event]:
@@ -133,15 +148,23 @@ class Simulation:
         for name, row in control.mind.senses.beats.row.items():
             host = self.fleet.hosts[name]
             if not host.connected:
-                self.fleet.connected(host, row, self.kernel.now)
+                self.fleet.connected(host, control.name, row, self.kernel.now)
 
     # the leader
 
     def leader_changed(self, control: SimControl) -> None:
+        """Who followed the leader before (or an earlier life of this one) is told by it, or by its closed
+        links; one that stands still, or cannot reach its nodes, tells nobody."""
         for host in list(self.fleet.hosts.values()):
-            if host.connected:  # to whoever led before, even if that was an earlier life of the same one
+            before = self.controls.get(host.follows)
+            if not host.connected or before is None:
+                continue
+            stands_still = before.alive and not before.running
+            if stands_still or not self.network.open(before.name, host.id):
+                self.fleet.unanswered(host)
+            else:
                 self.fleet.disconnect(host)
-        self.leader = control
+        self.leader, self.led_since = control, self.kernel.now
         self.reach()
 
     def reach(self) -> None:
@@ -156,11 +179,23 @@ class Simulation:
                     self.wire.silence(host.row, self.kernel.now)
             self.watch_silence()
 
+    def mend(self, cut: Cut) -> None:
+        self.network.cuts.remove(cut)
+        for name in self.fleet.hosts:
+            if any(cut.blocks(name, control) or cut.blocks(control, name) for control in self.controls):
+                self.mended_at[name] = self.kernel.now
+        self.reach()
+
     def listening(self) -> SimControl | None:
         leader = self.leader
         return (
             leader if leader is not None and leader.leads and self.kernel.now < leader.leads_until else None
         )
+
+    def followed(self, host: Host) -> SimControl | None:
+        """The leader, if the host is connected to it and not to one that led before."""
+        leader = self.listening()
+        return leader if leader is not None and host.follows == leader.name else None
 
     # beats
 
@@ -177,10 +212,11 @@ class Simulation:
     def _pass_quiet_time(self) -> None:
         """As long as nothing but heartbeats happens, many rounds are taken at once."""
         leader = self.listening()
-        if leader is None or leader.mind is None or self.network.cuts or self.store.down:
+        if leader is None or leader.mind is None or self.network.cuts or self.store.down or leader.store_cut:
             return
         now, beats, world = self.kernel.now, leader.mind.senses.beats, leader.mind.world
-        until = min(self.kernel.next_event(), self.scenario.lasts_ms, self.wire.quiet_until(now))
+        missed = self.wire.missed_at(beats) - (leader.now() - now)
+        until = min(self.kernel.next_event(), self.scenario.lasts_ms, self.wire.quiet_until(now), missed)
         count = min(BLOCK, (until - now - 1) // self.wire.beat_ms)
         if count < FEWEST or beats.returned or beats.grade.any():
             return
@@ -242,7 +278,7 @@ class Simulation:
             return
         if self.fleet.hosts.get(host.id) is host and host.speaks and control is self.leader and control.mind:
             if control.mind.senses.beats.row.get(host.id) == row:
-                self.fleet.connected(host, row, sent_at)
+                self.fleet.connected(host, control.name, row, sent_at)
                 self.wire.up[host.row] = self.network.open(host.id, control.name)
                 self.wire.down[host.row] = self.network.open(control.name, host.id)
 
@@ -250,20 +286,22 @@ class Simulation:
         host = self.fleet.hosts.get(node)
         if host is None or not host.speaks or not host.connected or session != host.session:
             return
+        if host.follows != control.name:
+            return
         self.fleet.receive_set(host, desired)
         delay = self.network.arrives(node, control.name)
         if delay is not None:
             self.kernel.after(delay, control.set_confirmed, node, desired.generation)
 
     def _reports_sent(self, host: Host) -> None:
-        leader = self.listening()
+        leader = self.followed(host)
         delay = self.network.arrives(host.id, leader.name) if leader is not None else None
         if leader is not None and delay is not None:
             reports: tuple[Report, ...] = tuple(host.machine.reports)
             self.kernel.after(delay, leader.hear_reports, host, host.machine.first_report, reports)
 
     def _link_closed(self, host: Host) -> None:
-        leader = self.listening()
+        leader = self.followed(host)
         delay = self.network.arrives(host.id, leader.name) if leader is not None else None
         if leader is not None and delay is not None:
             self.kernel.after(delay, leader.hear_close, host.id, host.session)
@@ -319,13 +357,39 @@ class Simulation:
         bills = [provider.bill() for provider in self.providers.values()]
         return Bill(sum(bill.node_ms for bill in bills), sum(bill.micro_usd for bill in bills))
 
+    # what people say
+
+    def apply(self, workload: Workload) -> None:
+        """Somebody applies a workload, perhaps again: what it is then is newer than what it was."""
+        version = max(workload.version, self.fleet.workloads[workload.name].version)
+        workload = self.fleet.workloads[workload.name] = replace(workload, version=version)
+        self.say(ev.WorkloadApplied(at=0, workload=workload))
+
     def say(self, event: ev.Event) -> None:
-        """A user or operator speaks to whoever leads, again until somebody does."""
+        """A user or operator speaks to whoever leads, again until it is journalled, and in this order."""
+        self.unheard.append(Saying(event))
+        if len(self.unheard) == 1:
+            self.kernel.after(SAY_AGAIN_MS, self._say_again)
+        self._speak()
+
+    def _speak(self) -> None:
         leader = self.listening()
         if leader is None:
-            self.kernel.after(500, self.say, event)
-        else:
-            leader.post(replace(event, at=leader.now()))
+            return
+        for saying in self.unheard:
+            if saying.told is not leader.mind:
+                saying.told = leader.mind
+                leader.post(replace(saying.event, at=leader.now()))
+                leader.after_append.append(partial(self._heard, saying))
+
+    def _say_again(self) -> None:
+        if self.unheard:
+            self.kernel.after(SAY_AGAIN_MS, self._say_again)
+            self._speak()
+
+    def _heard(self, saying: "Saying") -> None:
+        if saying in self.unheard:
+            self.unheard.remove(saying)
 
     # what the control plane did
 
@@ -339,8 +403,21 @@ class Simulation:
                 self._drop_link(entry.node)
             elif isinstance(entry, Plan):
                 for action in entry.actions:
+                    if isinstance(action, TerminateNode | ResetNode):
+                        self._given_up(control, action)
                     if isinstance(action, TerminateNode):
                         self._drop_link(action.node)
+
+    def _given_up(self, control: SimControl, action: TerminateNode | ResetNode) -> None:
+        """Asked when it is decided; after that it is only repeated until the provider confirms."""
+        assert control.mind is not None
+        node = control.mind.world.nodes.get(action.node)
+        told_to_go = node is not None and 0 < node.deadline <= control.now()
+        decided_before = node is not None and node.state not in JOINED
+        if not (told_to_go or decided_before or self._cut_off(action.node)):
+            how = "terminated" if isinstance(action, TerminateNode) else "reset"
+            since = max(self.mended_at.get(action.node, 0), self.led_since)
+            self.truth.given_up(action.node, since, how)
 
     def _drop_link(self, node: str) -> None:
         """The leader no longer counts its beats: the agent will notice and say hello again."""

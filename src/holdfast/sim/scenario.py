@@ -40,6 +40,8 @@ class Fault(enum.StrEnum):
     PROVIDER_SLOW = "provider slow"
     PROVIDER_LIES = "provider lies"
     PROVIDER_ERRORS = "provider errors"  # it does as it is told and answers with an error
+    PROVIDER_THROTTLES = "provider throttles"  # too many requests: later
+    PROVIDER_DENIES = "provider denies"  # our credentials are no good
     STOCK_OUT = "stock out"
     SPOT_NOTICE = "spot notice"
     SPOT_TAKEN = "spot taken"  # without any notice
@@ -47,6 +49,7 @@ class Fault(enum.StrEnum):
     CONTROL_PAUSE = "control pause"
     CLOCK_JUMP = "clock jump"
     STORE_OUTAGE = "store outage"
+    STORE_CUT = "store cut"  # one control plane cannot reach it; the others can
     STORE_CRASH = "store crash"  # in the middle of an append
 
 
@@ -90,6 +93,8 @@ class PoolSetup(msgspec.Struct, frozen=True):
 
 
 class WorkloadSetup(msgspec.Struct, frozen=True):
+    """A workload, and when it is applied. Named twice, it is applied again, as it then is."""
+
     workload: Workload
     program: Program = Program()
     at: Instant = 0

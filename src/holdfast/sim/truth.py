@@ -1,16 +1,19 @@
 """What is really so, whatever anybody believes: the safety checks and the measurements.
 
 Safety is checked at the moment it could break: when a process starts, when a plan is refused, when a healthy
-node is called dead.
+node is called dead or is given up.
 """
 
 import msgspec
 
 from holdfast.model.replica import Role
-from holdfast.model.units import Instant
+from holdfast.model.units import SECOND, Instant
 from holdfast.model.workload import Service, Training, Workload
 from holdfast.sim.fleet import Fleet
+from holdfast.sim.host import Host
 from holdfast.sim.programs import Process
+
+SURELY_HEARD_MS = 15 * SECOND  # a node that is well again has said hello by then, lost packets and all
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -66,9 +69,25 @@ class Truth:
         return not (host.frozen and self.fleet.wire.lease_until[host.row] <= self.kernel.now)
 
     def judged_dead(self, node: str, cut_off: bool) -> None:
+        """Wrong if it works and somebody could know, with its agent or (its shims answer) without."""
         host = self.fleet.hosts.get(node)
-        if host is not None and host.healthy and not cut_off and host.processes:
+        if host is not None and host.powered and not host.frozen and not cut_off and self._at_work(host):
             self.false_failovers.append((self.kernel.now, node))
+
+    def given_up(self, node: str, reachable_since: Instant, how: str) -> None:
+        """It is to be terminated or reset, and no deadline of its own has run out."""
+        host = self.fleet.hosts.get(node)
+        if host is None or not host.healthy:
+            return
+        at_work = self._at_work(host)
+        heard = self.kernel.now - max(host.well_since, reachable_since) >= SURELY_HEARD_MS
+        if heard and at_work:
+            self.violated(f"{node} was {how} though it is well and runs {', '.join(at_work)}")
+
+    def _at_work(self, host: Host) -> list[str]:
+        """What runs there and was not told to stop."""
+        known = host.machine.processes
+        return [name for name in host.processes if name in known and not known[name].stopping]
 
     # measurements
 

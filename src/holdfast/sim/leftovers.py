@@ -1,0 +1,130 @@
+"""After the faults have stopped and some time has passed: is anything left behind?
+
+A wrong belief about a node, a machine that costs money and that nobody knows, a process that nobody wants, a
+state that nobody ends, a brake that nobody lets go. Each is a small thing that a long-lived fleet dies of.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from holdfast.core import brake
+from holdfast.model.node import JOINED, Node, NodeState
+from holdfast.model.policy import Policy
+from holdfast.model.replica import LIVE, State
+from holdfast.model.units import MINUTE, Instant, Millis, seconds
+from holdfast.model.verdict import Level, Said
+from holdfast.model.world import World
+
+if TYPE_CHECKING:
+    from holdfast.sim.run import Simulation
+
+JUST_NOW_MS = 2 * MINUTE
+LONG_MS = 5 * MINUTE
+
+
+def left_behind(sim: "Simulation", world: World, now: Instant) -> list[str]:
+    checks = (_beliefs, _orphans, _replicas, _processes, _states, _brakes)
+    return [goal for check in checks for goal in check(sim, world, now)]
+
+
+def _beliefs(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """Every verdict is true."""
+    for name, node in world.nodes.items():
+        if node.state not in JOINED or node.state in (NodeState.QUARANTINED, NodeState.RESETTING):
+            continue
+        well = _well(sim, name)
+        doubted_long = now - node.verdict.since > JUST_NOW_MS  # a lost packet in the last minute is nothing
+        if well and doubted_long and node.verdict.level is not Level.ALIVE:
+            yield f"{name} is well, but believed to be {node.verdict.level}"
+        replaceable = node.state is NodeState.READY and world.pools[node.pool].can_terminate
+        if not well and node.verdict.level is Level.ALIVE and replaceable:
+            yield f"{name} is gone, but believed to be alive"
+
+
+def _well(sim: "Simulation", node: str) -> bool:
+    host = sim.fleet.hosts.get(node)
+    return host is not None and host.speaks
+
+
+def _orphans(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """Every machine is known."""
+    for provider in sim.providers.values():
+        for name, machine in provider.machines.items():
+            age = sim.kernel.now - machine.since
+            known = name in world.nodes or name in world.orphans
+            if not known and age > 2 * world.policy.capacity.list_every_ms:
+                yield f"{name} is an orphan: it costs money and nobody knows it"
+
+
+def _replicas(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """Every replica is what we believe it to be, and none is of something unwanted."""
+    for name, replica in world.replicas.items():
+        workload = world.workloads.get(replica.workload)
+        if replica.state is State.LOST:
+            if replica.exclusive:
+                yield f"{name} is lost and was never resolved"
+            continue
+        if now - replica.since <= LONG_MS or not _well(sim, replica.node):
+            continue
+        if replica.state is State.STOPPING:
+            yield f"{name} has been stopping for {seconds(now - replica.since)}"
+        elif replica.state in LIVE and (workload is None or workload.paused):
+            yield f"{name} is kept, though its workload is {'paused' if workload else 'deleted'}"
+        elif replica.state is State.READY and name not in sim.fleet.hosts[replica.node].processes:
+            yield f"{name} is believed to run on {replica.node}, and does not"
+
+
+def _processes(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """Nothing really runs that nobody knows."""
+    for host in sim.fleet.hosts.values():
+        for name, process in host.processes.items():
+            replica = world.replicas.get(name)
+            known = replica is not None and replica.node == host.id
+            if host.speaks and not known and sim.kernel.now - process.started_at > LONG_MS:
+                yield f"{name} runs on {host.id}, and nobody knows it"
+
+
+def _states(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """No node is stuck in a state that somebody should have ended."""
+    for name, node in world.nodes.items():
+        longest = _longest(node, world.policy)
+        if longest and now - node.since > longest + LONG_MS:
+            yield f"{name} has been {node.state} for {seconds(now - node.since)}"
+        if node.by_hand or node.clues.said is not Said.NOTHING or node.verdict.level is not Level.ALIVE:
+            continue
+        in_repair = node.state in (NodeState.CORDONED, NodeState.DRAINING)
+        if in_repair and now - node.since > LONG_MS and not any(key[0] == name for key in world.findings):
+            yield f"{name} is left {node.state}, and no finding stands against it"
+        if node.state is NodeState.DRAINING and now > node.deadline + LONG_MS:
+            yield f"{name} is still draining {seconds(now - node.deadline)} after its deadline"
+        if node.state is NodeState.READY and node.deadline:
+            yield f"{name} is ready, and has a deadline nobody sees to"
+
+
+def _longest(node: Node, policy: Policy) -> Millis:
+    """How long it may be in such a state; 0: for ever."""
+    limits = {
+        NodeState.LAUNCHING: policy.capacity.launch_timeout_ms,
+        NodeState.BOOTING: policy.capacity.boot_timeout_ms,
+        NodeState.RESETTING: policy.repair.reset_ms,
+        NodeState.TERMINATING: policy.capacity.backoff_max_ms,
+    }
+    return limits.get(node.state, 0)
+
+
+def _brakes(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """No brake holds when those who made us doubt are heard again."""
+    policy = world.policy.brake
+    sizes = brake.sizes(world)
+    for scope, engaged in world.brakes.items():
+        silent = [
+            name
+            for name, node in world.nodes.items()
+            if node.state in JOINED
+            and not _well(sim, name)
+            and scope in (brake.FLEET, node.place.domain(policy.domain_level))
+        ]
+        share = policy.fleet_share if scope == brake.FLEET else policy.domain_share
+        calm = len(silent) < max(policy.nodes_min, share * sizes.get(scope, 0)) / 2
+        if calm and now - engaged.since > policy.hold_ms + LONG_MS:
+            yield f"the brake on {scope} has held for {seconds(now - engaged.since)}: {engaged.why}"
