@@ -74,8 +74,11 @@ class Faults:
             ):
                 self._control(trouble)
             case _:
-                for host in self.fleet.named(trouble.nodes):
+                hosts = self.fleet.named(trouble.nodes)
+                for host in hosts:
                     self._host(trouble, host)
+                if not hosts:
+                    self.tell(", ".join(trouble.nodes), f"nobody is there: no {trouble.fault}")
 
     def _host(self, trouble: Trouble, host: Host) -> None:
         lasts = trouble.lasts_ms

@@ -50,6 +50,7 @@ class Fleet:
         self.reports_sent: Callable[[Host], None] = lambda host: None
         self.on_start: Callable[[Process], None] = lambda process: None
         self.on_silence: Callable[[], None] = lambda: None
+        self.on_fenced: Callable[[str], None] = lambda node: None
         self.deliver: Callable[[], None] = lambda: None  # hands over the beats that have arrived
         self.finished: dict[str, None] = {}  # workloads of which something ran to its end
         self.on_change: Callable[[str], None] = lambda workload: None  # readiness of a workload changed
@@ -211,7 +212,10 @@ class Fleet:
         """The shims' watch over the lease; they do it without the agent too."""
         if host.powered and not host.frozen:
             host.machine.lease_until = int(self.wire.lease_until[host.row])
-            self.carry_out(host, host.machine.lease_ran_out(self.kernel.now))
+            over = host.machine.lease_ran_out(self.kernel.now)
+            if over:
+                self.on_fenced(host.id)
+            self.carry_out(host, over)
 
     # the desired set and the reports
 

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.model.replica import Phase, Role
 from holdfast.model.units import HOUR, Instant, many, seconds, usd
+from holdfast.model.workload import Service
 from holdfast.reliability.availability import percent
 from holdfast.sim.liveness import can_be_asked
 
@@ -82,6 +83,9 @@ def _workload(sim: "Simulation", name: str) -> WorkloadResult:
         "slots_failed": sum(slot.phase is Phase.FAILED for slot in active),
     }
     stretch = sim.truth.stretches.get(name)
+    if isinstance(workload.shape, Service) and (stretch is None or stretch.first_up < 0):
+        waited = sim.kernel.now - next(w.at for w in sim.scenario.workloads if w.workload.name == name)
+        return WorkloadResult(name, kind, 0.0, waited, 1, waited, **counts)
     if stretch is None:
         return WorkloadResult(name, kind, **counts)
     watched = stretch.up_ms + stretch.down_ms

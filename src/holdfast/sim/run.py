@@ -73,6 +73,7 @@ class Simulation:
         self.fleet.reports_sent = self._reports_sent
         self.fleet.on_silence = self.watch_silence
         self.fleet.deliver = self.deliver_beats
+        self.fleet.on_fenced = self._fenced
         self._set_up()
         self.faults = Faults(self, str(seed))
 
@@ -352,6 +353,11 @@ class Simulation:
         if host is not None:
             self.fleet.power_off(host)
 
+    def _fenced(self, node: str) -> None:
+        """Nobody else can know of it yet: told here, so that the reader can see that nothing ran twice."""
+        if self.story is not None:
+            self.story.add(self.kernel.now, "truth", node, "its lease is over: it stops what is exclusive")
+
     def bill(self) -> Bill:
         """What all machines have cost up to now."""
         bills = [provider.bill() for provider in self.providers.values()]
@@ -399,7 +405,8 @@ class Simulation:
                 self.story.entry(self.kernel.now, entry)
             if isinstance(entry, ev.NodeJudged) and entry.verdict.level is Belief.DEAD:
                 self.deaths.append((self.kernel.now, entry.node))
-                self.truth.judged_dead(entry.node, self._cut_off(entry.node))
+                if not self._cut_off(entry.node):
+                    self.truth.judged_dead(entry.node, self.mended_at.get(entry.node, 0))
                 self._drop_link(entry.node)
             elif isinstance(entry, Plan):
                 for action in entry.actions:

@@ -13,6 +13,7 @@ from holdfast.sim.fleet import Fleet
 from holdfast.sim.host import Host
 from holdfast.sim.programs import Process
 
+COULD_BE_HEARD_MS = 3 * SECOND  # a node that is well again has tried by then
 SURELY_HEARD_MS = 15 * SECOND  # a node that is well again has said hello by then, lost packets and all
 
 
@@ -68,10 +69,12 @@ class Truth:
             return False
         return not (host.frozen and self.fleet.wire.lease_until[host.row] <= self.kernel.now)
 
-    def judged_dead(self, node: str, cut_off: bool) -> None:
+    def judged_dead(self, node: str, reachable_since: Instant) -> None:
         """Wrong if it works and somebody could know, with its agent or (its shims answer) without."""
         host = self.fleet.hosts.get(node)
-        if host is not None and host.powered and not host.frozen and not cut_off and self._at_work(host):
+        if host is None or not host.powered or host.frozen or not self._at_work(host):
+            return
+        if self.kernel.now - max(host.well_since, reachable_since) >= COULD_BE_HEARD_MS:
             self.false_failovers.append((self.kernel.now, node))
 
     def given_up(self, node: str, reachable_since: Instant, how: str) -> None:
