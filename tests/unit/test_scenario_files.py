@@ -406,3 +406,9 @@ def test_a_short_story_is_given_half_its_time_to_settle(tmp_path: Path) -> None:
     file = tmp_path / "story.toml"
     file.write_text('lasts = "10m"\n[[pools]]\nname = "std"\nnodes = 3\n')
     assert scenario.read(file).settle_ms == 5 * MINUTE
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault.name.startswith("PROVIDER")])
+def test_a_fault_of_a_provider_must_say_of_which(tmp_path: Path, fault: Fault) -> None:
+    text = f'{POOL}[[faults]]\nat = "10s"\nfault = "{fault}"\nlasts = "1m"\n'
+    assert any("faults[0].provider" in problem for problem in problems(tmp_path, text))

@@ -27,10 +27,12 @@ OF_PROVIDERS = frozenset(
         Fault.PROVIDER_SLOW,
         Fault.PROVIDER_LIES,
         Fault.PROVIDER_ERRORS,
+        Fault.PROVIDER_THROTTLES,
+        Fault.PROVIDER_DENIES,
         Fault.STOCK_OUT,
     }
 )
-MUST_LAST = OF_PROVIDERS | {Fault.PARTITION, Fault.CONTROL_PAUSE}
+MUST_LAST = OF_PROVIDERS | {Fault.PARTITION, Fault.CONTROL_PAUSE, Fault.STORE_CUT}
 OF_WORKLOADS = frozenset({Deed.DELETE, Deed.PAUSE, Deed.RESUME, Deed.SCALE, Deed.UPDATE})
 
 
