@@ -499,3 +499,28 @@ def test_a_node_that_waits_for_the_repair_budget_gets_its_turn() -> None:
                 play.settle()
                 repaired.append(node.id)
     assert sorted(repaired) == ["n1", "n2", "n3"], f"after a day only {repaired}"
+
+
+def test_what_has_begun_is_kept_up_though_what_it_waited_for_is_down() -> None:
+    play = fixed()
+    play.join("n1", "n2", "n3")
+    play.apply(Workload("db", Service(1), wants(8)), Workload("app", Service(1), wants(8), after=("db",)))
+    play.obey()
+    for name in ("db", "app"):
+        play.judge(next(iter(play.running(name).values())), Level.DEAD)
+    play.settle()
+    assert len(play.running("db")) + len(play.running("app")) == 1, "there is one node left"
+    play.join("n4")
+    play.settle()
+    assert len(play.running("app")) == 1, "it does not wait for the other to be ready again"
+
+
+def test_a_gang_that_works_is_mended_though_it_is_told_to_come_after_something() -> None:
+    play = fixed()
+    play.join("n1", "n2", "n3")
+    play.apply(Workload("long", Job(), wants(1)), Workload("gang", Training(2, 2), wants(6)))
+    play.obey()
+    play.reapply("gang", after=("long",))
+    play.end("gang/0.1", ev.Ended.FAILED)
+    play.later(MINUTE)
+    assert len(play.running("gang")) == 2

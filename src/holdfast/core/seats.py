@@ -42,7 +42,12 @@ def sized(draft: Draft, workload: Workload) -> tuple[Workload, str]:
 
 
 def may_start(world: World, workload: Workload) -> bool:
-    return all(settled(world, name) for name in workload.after)
+    """Waiting for others is for the first start only: what runs is kept up whatever becomes of them."""
+    if not workload.after:
+        return True
+    slots = world.of_workload.get(workload.name, ())
+    begun = any(world.slots[slot].phase is not Phase.CLOSED for slot in slots)
+    return begun or all(settled(world, name) for name in workload.after)
 
 
 def settled(world: World, name: str) -> bool:
