@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import say
-from holdfast.model.units import seconds
+from holdfast.model.units import many, seconds
 
 if TYPE_CHECKING:
     from holdfast.cli.samples import Samples
@@ -123,7 +123,7 @@ def _workload(sim: "Simulation", result: "Result", name: str, axis: Any, unit_ms
     axis.set_ylim(0, max([*counts, wanted]) * 1.6)
     axis.set_ylabel("replicas")
     _whole_ticks(axis)
-    note = _count(len(outages), "outage") if outages else "never down"
+    note = many(len(outages), "outage") if outages else "never down"
     _head(axis, name, note + (f", done after {seconds(done_at)}" if done_at < sim.kernel.now else ""))
 
 
@@ -143,7 +143,7 @@ def _nodes(sim: "Simulation", samples: "Samples", axis: Any, unit_ms: int) -> No
     axis.set_ylim(0, max(counts) * 1.2 + 0.5)
     axis.set_ylabel("nodes")
     _whole_ticks(axis)
-    _head(axis, "nodes with power", _count(len(sim.deaths), "node") + " called dead")
+    _head(axis, "nodes with power", many(len(sim.deaths), "node") + " called dead")
 
 
 def _cost(result: "Result", samples: "Samples", axis: Any, unit_ms: int) -> None:
@@ -198,10 +198,6 @@ def _legend(figure: Any) -> None:
         Line2D([], [], color=FAULT, linewidth=1.2, label="fault"),
     ]
     figure.legend(handles=handles, loc="upper right", ncols=4, frameon=False, fontsize=8.5)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _head(axis: Any, name: str, note: str) -> None:

@@ -22,10 +22,9 @@ from holdfast.core.draft import Draft, Unmet
 from holdfast.core.packing import Apart, Bin, fill
 from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, Node, NodeState
-from holdfast.model.place import Level as Domain
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.verdict import Level, Said, Word
-from holdfast.model.workload import Needs, Spread, Workload
+from holdfast.model.workload import Needs, Spread
 from holdfast.model.world import World
 
 
@@ -118,11 +117,11 @@ def take_notice(draft: Draft) -> None:
 def _order(draft: Draft, tally: dict[str, Tally]) -> None:
     """Orders nodes for what could not be placed: first on what is free or coming, then on new ones."""
     world = draft.world
-    bins = [Bin.of(world, node) for pool in tally.values() for node in pool.coming]
+    bins = [Bin.of(node) for pool in tally.values() for node in pool.coming]
     for unmet in sorted(draft.unmet, key=lambda u: (-u.workload.priority, u.workload.name)):
         needs = unmet.workload.needs
         one_each = unmet.at_least > 1 or needs.spread is Spread.REQUIRE
-        apart = _apart(draft, unmet.workload)
+        apart = Apart.of(world, needs, draft.copies_at(unmet.workload.name))
         left = unmet.count - _fits_now(draft, unmet, apart)
         left -= fill(bins, needs, left, one_each=one_each, apart=apart)
         while left > 0:
@@ -138,15 +137,6 @@ def _order(draft: Draft, tally: dict[str, Tally]) -> None:
             left -= took
             bins.append(bin_)
             _launch(draft, tally[pool.name], pool, offer, why)
-
-
-def _apart(draft: Draft, workload: Workload) -> Apart | None:
-    """The domains that must not get another copy. Nodes need no counting: a new one has none."""
-    needs, nodes = workload.needs, draft.world.nodes
-    if needs.spread is not Spread.REQUIRE or needs.spread_over is Domain.NODE:
-        return None
-    copies = draft.copies_at(workload.name)
-    return Apart(needs.spread_over, {nodes[name].place.domain(needs.spread_over) for name in copies})
 
 
 def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:

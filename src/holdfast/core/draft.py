@@ -113,6 +113,12 @@ class Draft:
         """Could any copy of this slot still be running, for all we can prove?"""
         return any(name not in self.proven for name in self.world.of_slot.get(slot_id, ()))
 
+    def workloads(self) -> dict[str, None]:
+        """Those to look at: themselves, or for one of their seats."""
+        names, slots = dict.fromkeys(self.look["workload"]), self.world.slots
+        names.update({slots[slot].workload: None for slot in self.look["slot"] if slot in slots})
+        return names
+
     @property
     def leaving(self) -> bool:
         """Is room being made? A stop on a node that does not hear us makes none for now."""

@@ -41,8 +41,7 @@ def recover(draft: Draft) -> None:
 def in_order(draft: Draft) -> list[Workload]:
     """The workloads that have seats to fill and a reason to look at them now."""
     world = draft.world
-    names = dict.fromkeys(draft.look["workload"])
-    names.update({world.slots[slot].workload: None for slot in draft.look["slot"] if slot in world.slots})
+    names = draft.workloads()
     if world.agenda.room_freed or draft.look["pool"] or draft.leaving:
         # there is room, or a pool may launch again, or those for whom room is being made must come first
         names.update({name: None for name, waiting in world.waiting.items() if waiting})

@@ -59,23 +59,21 @@ def _finish(draft: Draft) -> None:
 def _roll(draft: Draft) -> None:
     """One seat at a time, and only while all others are up."""
     world = draft.world
-    names = dict.fromkeys(draft.look["workload"])
-    names.update({world.slots[slot].workload: None for slot in draft.look["slot"] if slot in world.slots})
-    for name in names:
+    for name in draft.workloads():
         workload = world.workloads.get(name)
         if workload is None or workload.paused or workload.version == 1:
             continue
         slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
-        current = [(slot, world.replicas[r]) for slot in slots for r in world.of_slot[slot.id]]
-        old = [(slot, r) for slot, r in current if r.state in LIVE and r.version < workload.version]
+        current = [world.replicas[r] for slot in slots for r in world.of_slot[slot.id]]
+        old = [r for r in current if r.state in LIVE and r.version < workload.version]
         if not old:
             continue
         if workload.exclusive:
-            for _, replica in old:
+            for replica in old:
                 draft.stop(replica, workload, f"version {workload.version} replaces {replica.version}")
             continue
         busy = sum(bool(slot.down_since) or len(world.of_slot[slot.id]) > 1 for slot in slots)
-        for _slot, replica in old[: max(0, world.policy.replicas.rolling_unavailable - busy)]:
+        for replica in old[: max(0, world.policy.replicas.rolling_unavailable - busy)]:
             _succeed(draft, replica, workload, f"version {workload.version} replaces {replica.version}")
 
 
@@ -154,19 +152,18 @@ def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> lis
     return placement.place(draft.room, ask)
 
 
-def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> bool:
+def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> None:
     """Places a successor beside a copy that is to go."""
     slot = draft.world.slots.get(replica.slot)
     if workload is None or slot is None or newer(draft, replica) or slot.id in draft.filled:
-        return False
+        return
     if slot.phase is not Phase.OPEN or draft.now < slot.retry_at:
-        return False
+        return
     spots = placement.place(draft.room, failover.ask_for(draft, workload, 1, (replica.node,), again=True))
     if spots:
         draft.place(slot, workload, spots[0], why)
-        return True
-    draft.unmet.append(Unmet(workload, 1))
-    return False
+    else:
+        draft.unmet.append(Unmet(workload, 1))
 
 
 def _balance(draft: Draft) -> None:

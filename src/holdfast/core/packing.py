@@ -5,11 +5,13 @@ empty; replicas are counted into it by division, not one by one. This is only an
 `placement` does the real thing when the node joins.
 """
 
+from collections.abc import Iterable
+
 from holdfast.model.node import Node
 from holdfast.model.place import Level, Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources
-from holdfast.model.workload import Needs
+from holdfast.model.workload import Needs, Spread
 from holdfast.model.world import World
 
 
@@ -18,6 +20,14 @@ class Apart:
 
     def __init__(self, level: Level, taken: set[str]) -> None:
         self.level, self.taken = level, taken
+
+    @classmethod
+    def of(cls, world: World, needs: Needs, nodes: Iterable[str]) -> "Apart | None":
+        """For copies on these nodes, if they must be apart. Nodes need no counting: a new one has none."""
+        level = needs.spread_over
+        if needs.spread is not Spread.REQUIRE or level is Level.NODE:
+            return None
+        return cls(level, {world.nodes[name].place.domain(level) for name in nodes})
 
     def allows(self, place: Place) -> bool:
         return place.domain(self.level) not in self.taken
@@ -40,7 +50,7 @@ class Bin:
         self.capacity, self.labels, self.taints, self.spot = free, labels, taints, spot
 
     @classmethod
-    def of(cls, world: World, node: Node) -> "Bin":
+    def of(cls, node: Node) -> "Bin":
         return cls(node.place, node.capacity, node.labels, node.taints, node.spot)
 
     @classmethod

@@ -6,7 +6,7 @@ A workload that is paused or deleted keeps nothing running; one that waits for o
 when they are done, or ready if they are services.
 
 A service with an availability target does not say how many: `redundancy` does, from measured failure rates
-and prices, when the workload or the pools change.
+and prices, when the workload changes and every few minutes, as the rates are measured.
 """
 
 from msgspec.structs import replace

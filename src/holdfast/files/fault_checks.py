@@ -7,7 +7,7 @@ from holdfast.files import convert
 from holdfast.files.forms import Deed, Kind, ScenarioForm
 from holdfast.files.problem import Problem, did_you_mean
 from holdfast.model.place import Level
-from holdfast.sim.scenario import Change, Fault, Trouble
+from holdfast.sim.scenario import OF_PROVIDERS, Change, Fault, Trouble
 
 OF_NODES = frozenset(
     {
@@ -21,18 +21,7 @@ OF_NODES = frozenset(
         Fault.SPOT_TAKEN,
     }
 )
-OF_PROVIDERS = frozenset(
-    {
-        Fault.PROVIDER_OUTAGE,
-        Fault.PROVIDER_SLOW,
-        Fault.PROVIDER_LIES,
-        Fault.PROVIDER_ERRORS,
-        Fault.PROVIDER_THROTTLES,
-        Fault.PROVIDER_DENIES,
-        Fault.STOCK_OUT,
-    }
-)
-MUST_LAST = OF_PROVIDERS | {Fault.PARTITION, Fault.CONTROL_PAUSE, Fault.STORE_CUT}
+MUST_LAST = {*OF_PROVIDERS, Fault.PARTITION, Fault.CONTROL_PAUSE, Fault.STORE_CUT}
 OF_WORKLOADS = frozenset({Deed.DELETE, Deed.PAUSE, Deed.RESUME, Deed.SCALE, Deed.UPDATE})
 
 

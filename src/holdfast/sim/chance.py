@@ -16,6 +16,7 @@ from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
 from holdfast.model.workload import Job, Needs, Restart, Service, Shape, Spread, Sweep, Training, Workload
 from holdfast.sim.provider import ProviderTraits
 from holdfast.sim.scenario import (
+    OF_PROVIDERS,
     Between,
     Change,
     Direction,
@@ -40,15 +41,6 @@ ON_NODES = (
     Fault.AGENT_RESTART,
     Fault.SPOT_NOTICE,
     Fault.SPOT_TAKEN,
-)
-ON_PROVIDERS = (
-    Fault.PROVIDER_OUTAGE,
-    Fault.PROVIDER_SLOW,
-    Fault.PROVIDER_LIES,
-    Fault.PROVIDER_ERRORS,
-    Fault.PROVIDER_THROTTLES,
-    Fault.PROVIDER_DENIES,
-    Fault.STOCK_OUT,
 )
 ON_CONTROL = (
     Fault.CONTROL_CRASH,
@@ -215,7 +207,7 @@ def _trouble(
         )
     if kind < 0.85:
         provider = dice.choice([setup.pool.provider for setup in pools])
-        return Trouble(at=at, fault=dice.choice(ON_PROVIDERS), provider=provider, lasts_ms=lasts)
+        return Trouble(at=at, fault=dice.choice(OF_PROVIDERS), provider=provider, lasts_ms=lasts)
     return Trouble(
         at=at,
         fault=dice.choice(ON_CONTROL),

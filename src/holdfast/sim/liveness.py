@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from holdfast.core import index, placement, preempt, seats
 from holdfast.core.packing import Apart, Bin, fill
 from holdfast.model.node import COMING
-from holdfast.model.place import Level as Domain
 from holdfast.model.pool import Pool
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import MINUTE, SECOND, Instant, seconds
@@ -148,7 +147,7 @@ def _no_room(world: World, workload: Workload, slot: Slot, least: int, now: Inst
         one_per_node=least > 1,
     )
     spots = placement.place(world.room.copy(), ask)
-    apart = _apart(world, needs, [*beside, *(spot.node for spot in spots)])
+    apart = Apart.of(world, needs, [*beside, *(spot.node for spot in spots)])
     left = least - len(spots)
     if left <= 0:
         return ""
@@ -163,15 +162,8 @@ def _no_room(world: World, workload: Workload, slot: Slot, least: int, now: Inst
     return "there is no room"
 
 
-def _apart(world: World, needs: Needs, nodes: list[str]) -> Apart | None:
-    """The domains in which there must not be another copy. A new node is always another node."""
-    if needs.spread is not Spread.REQUIRE or needs.spread_over is Domain.NODE:
-        return None
-    return Apart(needs.spread_over, {world.nodes[name].place.domain(needs.spread_over) for name in nodes})
-
-
 def _coming(world: World) -> list[Bin]:
-    return [Bin.of(world, node) for node in world.nodes.values() if node.state in COMING]
+    return [Bin.of(node) for node in world.nodes.values() if node.state in COMING]
 
 
 def _launchable(world: World, needs: Needs, apart: Apart | None, most: int, now: Instant) -> int:

@@ -53,6 +53,17 @@ class Fault(enum.StrEnum):
     STORE_CRASH = "store crash"  # in the middle of an append
 
 
+OF_PROVIDERS = (
+    Fault.PROVIDER_OUTAGE,
+    Fault.PROVIDER_SLOW,
+    Fault.PROVIDER_LIES,
+    Fault.PROVIDER_ERRORS,
+    Fault.PROVIDER_THROTTLES,
+    Fault.PROVIDER_DENIES,
+    Fault.STOCK_OUT,
+)
+
+
 class Between(enum.StrEnum):
     ALL = "all"  # nobody outside reaches them
     CONTROL = "control"  # only the control plane does not; peers do
