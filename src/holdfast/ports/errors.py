@@ -35,5 +35,9 @@ class OutcomeUnknown(PortError):
     """It may have happened: list before retrying, the machine may exist and cost money."""
 
 
+class Full(PortError):
+    """There is no room to write it: a person must make some. The request had no effect."""
+
+
 class Fenced(PortError):
     """Another control plane leads now."""

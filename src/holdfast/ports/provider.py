@@ -1,9 +1,23 @@
 """Something that can launch and terminate nodes."""
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
+
+import msgspec
 
 from holdfast.model.action import LaunchNode
 from holdfast.model.verdict import Word
+
+
+class Join(msgspec.Struct, frozen=True):
+    """What a node that we launch needs to join us."""
+
+    urls: tuple[str, ...]  # of the control planes
+    token: str
+    ca: str = ""  # certificates to trust, as PEM text; empty: those of the system
+
+
+Credentials = Callable[[str], Awaitable[Join]]  # for the node of this name, asked for when it is launched
 
 
 class Provider(Protocol):

@@ -6,21 +6,63 @@ import msgspec
 
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
-from holdfast.model.units import Instant, Millis
+from holdfast.model.told import Told
+from holdfast.model.units import MINUTE, Instant, Millis
+
+ABSENT_MS: Millis = 1 * MINUTE  # a control plane that has not announced itself for so long is gone
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    leader: str
+    leader: str  # empty: nobody has ever led
     generation: int
-    until: Instant  # on the store's clock
+    left_ms: Millis  # how long it still holds, by the store's own clock; 0: it has run out
+    address: str = ""  # the URL at which the leader answers
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The world after the first `length` entries of the journal, as `core.snapshot` writes it."""
+
+    length: int
+    body: bytes
 
 
 class Store(Protocol):
-    async def lead(self, name: str, ttl_ms: Millis, now: Instant) -> Leadership:
-        """Take or keep the leadership if it is free or ours; the answer says who leads."""
+    """Errors: Fenced (another leads), Unreachable (it did not happen), OutcomeUnknown (it may have), Full
+    (no room: it did not happen)."""
+
+    async def lead(self, name: str, address: str, ttl_ms: Millis) -> Leadership:
+        """Take or keep the leadership if it is free or ours; the answer says who leads. Time is the
+        store's: control planes on several machines need not agree about the hour."""
+
+    async def resign(self, name: str, generation: int) -> None:
+        """Let another lead at once. No error if we do not lead."""
+
+    async def announce(self, name: str, address: str) -> tuple[str, ...]:
+        """Say that this control plane is here; the answer has the addresses of all that were lately, by
+        name."""
+
+    async def leader(self) -> Leadership:
+        """Who leads, without asking to."""
 
     async def append(self, generation: int, expected: int, entries: tuple[Event | Plan, ...]) -> int:
         """All or nothing, durable when it returns the new length. Fenced if another generation leads, or
         if the journal is not `expected` entries long."""
 
-    async def read(self, since: int = 0) -> tuple[Event | Plan, ...]: ...
+    async def read(self, since: int = 0, limit: int = 0) -> tuple[Event | Plan, ...]:
+        """The entries after the first `since`, at most `limit` of them (0: all)."""
+
+    async def save(self, generation: int, snapshot: Snapshot) -> None:
+        """Keep a snapshot; older ones but the last may be dropped. Fenced if another generation leads."""
+
+    async def latest(self) -> Snapshot | None: ...
+
+    async def prune(self, before: Instant) -> int:
+        """Forget entries and history older than that, as far as the older of two snapshots covers them; how
+        many. What is needed to recover stays."""
+
+    async def history(
+        self, *, node: str = "", workload: str = "", since: int = 0, before: int = 0, limit: int = 100
+    ) -> tuple[Told, ...]:
+        """Lines about a node or a workload (or all), in order, of entries after number `since` and before
+        number `before` (0: the end): the newest `limit` of them, or, if only `since` is given, the oldest.
+        Lines of one entry are not torn apart."""

@@ -1,0 +1,18 @@
+"""Doing harm on purpose: what a provider offers that lets us try how well we hold."""
+
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Chaos(Protocol):
+    """Nobody is told beforehand or afterwards; the control plane has to notice. Errors: NotFound, and those
+    of a provider."""
+
+    async def kill(self, node: str) -> None:
+        """Power off: everything on the node ends at once. Returns when it has."""
+
+    async def hang(self, node: str) -> None:
+        """Nothing on the node moves any more, and nothing ends."""
+
+    async def resume(self, node: str) -> None:
+        """What was hung goes on, without knowing that time has passed."""

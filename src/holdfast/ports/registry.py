@@ -1,0 +1,62 @@
+"""Who may speak to us: access tokens of people and programs, join tokens, and the keys of nodes.
+
+Only hashes of tokens are kept. A join token enrols one node once; after that the node's key proves it.
+"""
+
+import enum
+from typing import Protocol
+
+import msgspec
+
+from holdfast.model.units import Instant
+
+
+class Role(enum.StrEnum):
+    """What a token lets its bearer do; each may also do what the ones after it may."""
+
+    ADMIN = "admin"  # tokens, policy, chaos
+    OPERATOR = "operator"  # apply, delete, drain, cordon
+    READ = "read"
+    JOIN = "join"  # enrol one node, and nothing else
+
+
+class Token(msgspec.Struct, frozen=True):
+    id: str
+    hash: bytes  # SHA-256 of the secret
+    role: Role
+    note: str = ""
+    pool: str = ""  # JOIN: the only pool it may join; empty: any that takes newcomers
+    node: str = ""  # JOIN: the only name it may take; empty: any
+    created_at: Instant = 0
+    expires_at: Instant = 0  # wall clock; 0: never
+    used_by: str = ""  # JOIN: the node that was enrolled with it
+
+
+class Identity(msgspec.Struct, frozen=True):
+    node: str
+    key: bytes  # Ed25519 public key
+    pool: str
+    enrolled_at: Instant
+
+
+class Registry(Protocol):
+    async def secret(self, name: str, proposal: bytes) -> bytes:
+        """A secret shared by all control planes: whoever asks first sets it."""
+
+    async def add(self, token: Token) -> None: ...
+
+    async def tokens(self) -> tuple[Token, ...]: ...
+
+    async def find(self, hash: bytes) -> Token | None: ...
+
+    async def revoke(self, id: str) -> bool:
+        """False: there is no such token."""
+
+    async def identity(self, node: str) -> Identity | None: ...
+
+    async def enrol(self, identity: Identity, token: bytes | None) -> str:
+        """Bind the key to the name and use up the join token with this hash, in one transaction. Empty if
+        it was done (or had been done before, with the same key); else why not."""
+
+    async def forget(self, node: str) -> None:
+        """The name may be taken again, with a new token."""

@@ -1,0 +1,1 @@
+"""How agents and control planes talk: messages, frames, and who is who."""

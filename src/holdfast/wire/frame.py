@@ -1,0 +1,50 @@
+"""Messages as frames: four bytes of length, then msgpack. A peer that sends garbage is told apart at once."""
+
+import struct
+from collections.abc import Iterator
+
+import msgspec
+
+LENGTH = struct.Struct(">I")
+FROM_AGENT_MAX = 1 << 20
+TO_AGENT_MAX = 16 << 20
+
+
+class BadFrame(Exception):
+    """The other side does not speak our language."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    body = _encoder.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+class Reader:
+    """Bytes as they come in; messages as they are complete."""
+
+    def __init__(self, kinds: object, largest: int) -> None:
+        self._decode = msgspec.msgpack.Decoder(kinds).decode
+        self._largest = largest
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[msgspec.Struct]:
+        """The messages that are complete now. BadFrame: close the connection."""
+        data = self._rest + data if self._rest else data
+        at, end = 0, len(data)
+        while end - at >= LENGTH.size:
+            (size,) = LENGTH.unpack_from(data, at)
+            if not 0 < size <= self._largest:
+                raise BadFrame(f"a message of {size:,} bytes, at most {self._largest:,} are taken")
+            if end - at - LENGTH.size < size:
+                break
+            at += LENGTH.size
+            try:
+                message = self._decode(memoryview(data)[at : at + size])
+            except msgspec.MsgspecError as error:
+                raise BadFrame(f"not a message: {error}") from None
+            at += size
+            yield message
+        self._rest = data[at:]

@@ -1,0 +1,194 @@
+"""Everything that is said between an agent and a control plane, over one connection that the agent opened.
+
+    control plane                       agent
+      Challenge  ----------------------->
+                 <-----------------------  Hello (signed; a join token the first time)
+      Welcome (after it is journalled) ->         or Refused, or Moved, and the connection ends
+      DesiredSet ----------------------->
+                 <-----------------------  Confirmed
+                 <-----------------------  Beat, every `beat_ms`
+      Ack        ----------------------->  renews the lease, counted from when that beat was sent
+                 <-----------------------  Reports
+      Noted (after they are journalled)->
+
+Messages are msgpack arrays; a field added at the end with a default can be read by older and newer peers
+alike. What they cannot both read is a new PROTOCOL number.
+"""
+
+import msgspec
+
+from holdfast.core.node import DesiredSet, Report
+from holdfast.model.finding import Finding
+from holdfast.model.node import Answer
+from holdfast.model.place import Place
+from holdfast.model.resources import Resources
+from holdfast.model.units import Millis
+
+PROTOCOL = 1
+PROTOCOL_OLDEST = 1  # that we still speak
+UPGRADE = "holdfast-link"  # in the Upgrade header
+PATH = "/v1/link"
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    pass
+
+
+# from the agent
+
+
+class Hello(Message, frozen=True):
+    protocol: int
+    node: str
+    key: bytes  # Ed25519 public key
+    signature: bytes  # of `identity.to_sign`
+    instance: str  # another for each start of an agent
+    token: str = ""  # join token: the first time
+    running: tuple[str, ...] = ()  # every replica that lives here
+    pool: str = ""
+    offer: str = ""
+    place: Place | None = None
+    capacity: Resources | None = None
+    address: str = ""
+    probe_port: int = 0
+    version: str = ""
+    chaos: bool = False  # may be told to pretend a partition
+
+
+class Used(msgspec.Struct, frozen=True, array_like=True):
+    """What a node uses of what it has, and how much of it each replica."""
+
+    cpu_milli: int
+    memory_mib: int
+    replicas: dict[str, tuple[int, int]] = {}  # cpu_milli, memory_mib
+
+
+class Beat(Message, frozen=True):
+    number: int
+    heard: int  # the last Ack that arrived: a node that does not hear us does not count
+    used: Used | None = None  # now and then
+
+
+class Reports(Message, frozen=True):
+    first: int  # number of the first of them
+    reports: tuple[Report, ...]
+
+
+class Confirmed(Message, frozen=True):
+    """The set of this number was carried out."""
+
+    generation: int
+
+
+class Probed(Message, frozen=True):
+    question: int
+    answer: Answer
+
+
+class Goodbye(Message, frozen=True):
+    """It ends, and nothing runs here any more."""
+
+
+class Noticed(Message, frozen=True):
+    """Its provider will take it away."""
+
+    left_ms: Millis
+
+
+class Found(Message, frozen=True):
+    """A finding about its own health; `at` is filled in by whoever receives it."""
+
+    finding: Finding
+
+
+class LogPart(Message, frozen=True):
+    request: int
+    data: bytes
+    end: bool = False
+    why: str = ""
+
+
+# from the control plane
+
+
+class Challenge(Message, frozen=True):
+    nonce: bytes
+    protocol: int
+    oldest: int
+
+
+class Welcome(Message, frozen=True):
+    generation: int  # of the leader
+    lease_ms: Millis
+    beat_ms: Millis
+    control_planes: tuple[str, ...] = ()  # URLs of all we know
+
+
+class Refused(Message, frozen=True):
+    code: str  # one of REFUSALS
+    why: str
+    hint: str = ""
+
+
+class Moved(Message, frozen=True):
+    """Somebody else leads."""
+
+    leader: str  # URL; empty: nobody does at the moment
+    control_planes: tuple[str, ...] = ()
+
+
+class Ack(Message, frozen=True):
+    number: int
+
+
+class Desired(Message, frozen=True):
+    desired: DesiredSet
+
+
+class Noted(Message, frozen=True):
+    """Reports numbered below `before` are in the journal."""
+
+    before: int
+
+
+class Ask(Message, frozen=True):
+    """Please probe this peer, and say what you met."""
+
+    question: int
+    address: str
+    port: int
+    timeout_ms: Millis
+
+
+class ReadLog(Message, frozen=True):
+    request: int
+    replica: str
+    offset: int  # negative: so many bytes from the end
+    follow: bool = False
+
+
+class StopLog(Message, frozen=True):
+    request: int
+
+
+class Silence(Message, frozen=True):
+    """Chaos: neither send nor hear anything on this link for so long, as if the network had been cut."""
+
+    for_ms: Millis
+
+
+REFUSALS = {
+    "protocol": "the two speak different versions",
+    "name": "the name is not one that a node may have",
+    "taken": "another agent has this name, with another key",
+    "connected": "another agent with this name and key is connected",
+    "token": "the join token is wrong, used up, expired, or for something else",
+    "key": "the signature does not fit the key",
+    "pool": "there is no such pool, or it takes no newcomers",
+    "gone": "the node was terminated; its name is spent",
+    "full": "too many connections wait to be welcomed",
+}
+FINAL = frozenset(REFUSALS) - {"connected", "full"}  # trying again changes nothing
+
+FromAgent = Hello | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart
+ToAgent = Challenge | Welcome | Refused | Moved | Ack | Desired | Noted | Ask | ReadLog | StopLog | Silence
