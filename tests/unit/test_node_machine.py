@@ -123,7 +123,7 @@ def test_what_ended_is_not_started_again_though_the_set_still_names_it() -> None
     machine, numbers = running(WEB)
     assert machine.ended("web/0.1", Ended.FAILED, 0, "exit code 1", NOW) == []
     assert machine.wants(numbers(WEB), NOW) == []
-    assert machine.running() == ()
+    assert not machine.processes
 
 
 def test_what_ended_is_forgotten_when_the_set_no_longer_names_it() -> None:
@@ -315,3 +315,12 @@ def test_the_numbers_of_reports_go_on_over_a_restart() -> None:
     assert (heir.first_report, heir.reports) == (3, machine.reports)
     heir.acknowledged(4)
     assert (heir.first_report, heir.reports) == (4, [])
+
+
+def test_a_hello_names_what_has_ended_until_its_end_is_known() -> None:
+    """Left out, it would count as vanished, and a job that was done would be run again."""
+    machine, _ = running(WEB, JOB)
+    machine.ended("job/0.1", Ended.DONE, 0, "", NOW)
+    assert machine.running() == ("web/0.1", "job/0.1")
+    machine.acknowledged(machine.first_report + len(machine.reports))
+    assert machine.running() == ("web/0.1",)

@@ -524,3 +524,24 @@ def test_a_gang_that_works_is_mended_though_it_is_told_to_come_after_something()
     play.end("gang/0.1", ev.Ended.FAILED)
     play.later(MINUTE)
     assert len(play.running("gang")) == 2
+
+
+def test_a_replica_of_a_deleted_workload_is_given_its_time_to_stop() -> None:
+    """Its workload is gone when the plan is made; it was once killed at once."""
+    play = fixed()
+    play.join("n1")
+    play.apply(Workload("web", Service(1), stop_grace_ms=7 * SECOND))
+    play.obey()
+    play.tell(ev.WorkloadDeleted(at=play.now, workload="web"))
+    (stop,) = of(do.StopReplica, play.settle())
+    assert stop.deadline - play.now == 7 * SECOND
+
+
+def test_a_workload_with_very_many_seats_gets_them_in_several_turns() -> None:
+    """One turn must stay short: a leader that is busy for long loses the leadership."""
+    play = fixed()
+    play.apply(Workload("web", Service(5_000)))
+    first = of(do.AddSlot, play.turn())
+    assert 0 < len(first) < 5_000
+    play.settle()
+    assert len(play.world.of_workload["web"]) == 5_000

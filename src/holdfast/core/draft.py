@@ -76,6 +76,7 @@ class Draft:
                 gang=gang,
                 version=workload.version,
                 resume_ms=slot.progress_ms,
+                grace_ms=workload.stop_grace_ms,
                 why=why,
                 cause=cause or slot.why,
             )
@@ -99,7 +100,7 @@ class Draft:
     def stop(self, replica: Replica, workload: Workload | None, why: str, cause: str = "") -> None:
         if replica.id not in self.ended:
             self.ended[replica.id] = None
-            grace = workload.stop_grace_ms if workload else 0
+            grace = workload.stop_grace_ms if workload else replica.grace_ms  # deleted: as it was placed
             self.add(do.StopReplica(replica=replica.id, deadline=self.now + grace, why=why, cause=cause))
 
     def gone(self, replica: Replica, proof: do.Proof, why: str) -> None:

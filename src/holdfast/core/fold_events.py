@@ -11,6 +11,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from holdfast.core import index
+from holdfast.core.desired import members_of
 from holdfast.model import event as ev
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
 from holdfast.model.place import Level as Domain
@@ -146,6 +147,8 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
             return
     elif node.state is NodeState.TERMINATING:
         return
+    elif node.state is NodeState.DRAINING and node.clues.said is Said.GOODBYE and not node.by_hand:
+        node = replace(node, state=NodeState.BOOTING, deadline=0)  # it had left of its own accord
     state = NodeState.READY if node.state in COMING else node.state  # a reset ends when its provider says so
     since = event.at if state is not node.state else node.since
     node = replace(
@@ -158,6 +161,8 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         heard_at=event.at,
         joined_at=event.at if node.verdict.level is Level.DEAD or not node.joined_at else node.joined_at,
         idle_since=node.idle_since or event.at,
+        address=event.address or node.address,
+        probe_port=event.probe_port or node.probe_port,
     )
     index.put_node(world, _resized(world, node, event))
     _zone_seen(world, node, event.at)
@@ -355,9 +360,12 @@ def _replica(
     if replica is None:
         return
     match event:
-        case ev.ReplicaStarted(at=at):
+        case ev.ReplicaStarted(at=at, port=port):
             if replica.state is State.PLACED:
-                index.put_replica(world, replace(replica, state=State.STARTING, since=at))
+                index.put_replica(world, replace(replica, state=State.STARTING, since=at, port=port))
+            if port and replica.gang:
+                for member in members_of(world, replica):
+                    new_set(world, member.node)
         case ev.ReplicaReady(at=at):
             if replica.state in LIVE:
                 _ready(world, replica, at)

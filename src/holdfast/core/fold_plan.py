@@ -180,6 +180,8 @@ def _work(
         case do.DeclareGone(replica=name):
             replica = index.drop_replica(world, name)
             slot_down(world, replica, at, action.why)
+            if replica.node in world.nodes:
+                new_set(world, replica.node)  # should its node come back, it is told so
 
 
 def _place(world: World, action: do.PlaceReplica, at: Instant) -> None:
@@ -207,6 +209,7 @@ def _place(world: World, action: do.PlaceReplica, at: Instant) -> None:
             gang=action.gang,
             version=action.version,
             progress_ms=action.resume_ms,
+            grace_ms=action.grace_ms,
         ),
     )
     index.put_slot(world, replace(slot, epoch=action.epoch, last_node=node.id, retry_at=0))
@@ -254,6 +257,7 @@ def _seats(
         case do.AddSlot(slot=name, workload=workload, index=number, role=role):
             floor = world.epoch_floor.get(workload, 0)
             index.put_slot(world, Slot(name, workload, number, role, epoch=floor, down_since=at))
+            world.agenda.note("workload", workload)  # there may be more to add
         case do.CloseSlot(slot=name):
             index.put_slot(world, replace(world.slots[name], phase=Phase.CLOSED, why=action.why))
             world.agenda.note("workload", world.slots[name].workload)

@@ -18,8 +18,18 @@ import msgspec
 
 from holdfast.model.event import Ended
 from holdfast.model.lease import ends_at_agent
+from holdfast.model.program import Program
 from holdfast.model.replica import Role
+from holdfast.model.resources import Resources
 from holdfast.model.units import Instant, Millis
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """A member of the same gang: where it is, as far as that is known."""
+
+    replica: str
+    address: str
+    port: int
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -32,6 +42,16 @@ class Wanted(msgspec.Struct, frozen=True):
     role: Role = Role.ACTIVE
     gang: int = 0
     resume_ms: Millis = 0
+    peers: tuple[Peer, ...] = ()  # of its gang, itself included, by rank
+    needs: Resources = Resources()
+    devices: tuple[int, ...] = ()  # which GPUs of its node
+
+
+class Brief(msgspec.Struct, frozen=True):
+    """What the replicas of a workload have in common."""
+
+    program: Program
+    grace_ms: Millis  # from being asked to stop to being killed, when nobody says otherwise
 
 
 class Stopping(msgspec.Struct, frozen=True):
@@ -44,6 +64,7 @@ class DesiredSet(msgspec.Struct, frozen=True):
     generation: int
     wanted: tuple[Wanted, ...] = ()
     stopping: tuple[Stopping, ...] = ()
+    briefs: dict[str, Brief] = {}  # by workload
 
 
 class Do(enum.StrEnum):
@@ -74,6 +95,7 @@ class Report(msgspec.Struct, frozen=True):
     how: Ended | None = None
     progress_ms: Millis = 0
     why: str = ""
+    port: int = 0
 
 
 class NodeMachine:
@@ -139,6 +161,12 @@ class NodeMachine:
 
     # what the processes do
 
+    def given_port(self, replica: str, port: int) -> None:
+        """Its port is told together with its start, which nobody has heard of yet."""
+        for number, report in enumerate(self.reports):
+            if report.replica == replica and report.what == "started":
+                self.reports[number] = msgspec.structs.replace(report, port=port)
+
     def became_ready(self, replica: str) -> None:
         process = self.processes.get(replica)
         if process is not None and not process.ready:
@@ -199,4 +227,7 @@ class NodeMachine:
             self.first_report = before
 
     def running(self) -> tuple[str, ...]:
-        return tuple(self.processes)
+        """What a hello names. Also what has ended and could not be reported yet: left out, it would count as
+        vanished, and a job that was done would be run again."""
+        ended = (report.replica for report in self.reports if report.what == "ended")
+        return tuple(dict.fromkeys((*self.processes, *ended)))

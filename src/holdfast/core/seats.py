@@ -9,6 +9,9 @@ A service with an availability target does not say how many: `redundancy` does, 
 and prices, when the workload changes and every few minutes, as the rates are measured.
 """
 
+from collections.abc import Iterator
+from itertools import islice
+
 from msgspec.structs import replace
 
 from holdfast.core import redundancy_of
@@ -17,6 +20,8 @@ from holdfast.model import action as do
 from holdfast.model.replica import LIVE, Phase, Role, State, slot_id
 from holdfast.model.workload import Service, Sweep, Workload, standbys, wanted
 from holdfast.model.world import World
+
+SEATS_AT_ONCE = 2_000  # of one workload in one turn, which must stay short; the rest follow in the next ones
 
 
 def update(draft: Draft) -> None:
@@ -65,18 +70,23 @@ def _match(draft: Draft, workload: Workload, because: str) -> None:
     world = draft.world
     have = world.of_workload.get(workload.name, {})
     if _may_add(world, workload, have):
-        for role, count in ((Role.ACTIVE, wanted(workload)), (Role.STANDBY, standbys(workload))):
-            for number in range(count):
-                slot = slot_id(workload.name, number, role)
-                if slot not in have:
-                    why = f"{workload.name} wants {count} {role}{because}"
-                    draft.add(do.AddSlot(slot=slot, workload=workload.name, index=number, role=role, why=why))
+        for role, number, count in islice(_missing(workload, have), SEATS_AT_ONCE):
+            slot = slot_id(workload.name, number, role)
+            why = f"{workload.name} wants {count} {role}{because}"
+            draft.add(do.AddSlot(slot=slot, workload=workload.name, index=number, role=role, why=why))
     for slot_name in reversed(list(have)):
         held = world.slots[slot_name]
         limit = wanted(workload) if held.role is Role.ACTIVE else standbys(workload)
         finished = held.role is Role.STANDBY and not _is_service(workload) and settled(world, workload.name)
         if held.index >= limit or finished or held.phase is Phase.CLOSED:
             _empty(draft, slot_name, workload, f"not wanted any more{because}")
+
+
+def _missing(workload: Workload, have: dict[str, None]) -> Iterator[tuple[Role, int, int]]:
+    for role, count in ((Role.ACTIVE, wanted(workload)), (Role.STANDBY, standbys(workload))):
+        for number in range(count):
+            if slot_id(workload.name, number, role) not in have:
+                yield role, number, count
 
 
 def _may_add(world: World, workload: Workload, have: dict[str, None]) -> bool:

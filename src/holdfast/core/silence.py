@@ -19,6 +19,8 @@ a few vector operations, and asking whether anybody is late costs one comparison
 part of the world: it is never journalled, and a new leader starts with an empty one.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -81,6 +83,13 @@ class Beats:
             self.grade[row] = 0
             self.unused.append(row)
 
+    def hear(self, heard: Mapping[str, Instant]) -> None:
+        """These nodes were heard; of those we do not listen to it is no news."""
+        rows = [(self.row[name], at) for name, at in heard.items() if name in self.row]
+        if rows:
+            columns = np.array(rows, np.int64)
+            self.beat(columns[:, 0], columns[:, 1])
+
     def beat(self, rows: Rows, at: Times) -> None:
         """These nodes were heard at these instants."""
         gap = np.minimum(at - self.heard[rows], self.policy.late_max_ms).astype(np.float64)
@@ -122,7 +131,7 @@ class Beats:
     def _regrade(self, row: int, now: Instant) -> None:
         policy = self.policy
         late = int(self.usual[row])
-        act = max(late + policy.act_after_late_ms, policy.silent_min_ms)
+        act = max(late + policy.act_ms, policy.silent_min_ms)
         steps = (late, act, max(policy.alone_ms, act))
         silent = now - int(self.heard[row])
         grade = sum(silent >= step for step in steps)

@@ -21,9 +21,10 @@ import msgspec
 
 from holdfast.core import check, detect, fold
 from holdfast.core.decide import decide
+from holdfast.core.desired import members_of
 from holdfast.core.detect import Senses
 from holdfast.model import action as do
-from holdfast.model.event import Event, NodeJoined, NodeTerminated, PolicyApplied
+from holdfast.model.event import Event, NodeJoined, NodeTerminated, PolicyApplied, ReplicaStarted
 from holdfast.model.node import JOINED, NodeState
 from holdfast.model.plan import Plan, Refusal
 from holdfast.model.units import NEVER, Instant
@@ -99,6 +100,7 @@ def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
         entries = (*entries, plan)
     if entries:
         yield Append(entries)
+    news = dict.fromkeys(name for event in events for name in _peers_to_tell(world, event))
     before = {name: world.nodes[name].generation for name in touched(world, plan)}
     fold.accept(world, plan)
     for index, action in enumerate(plan.actions):
@@ -106,9 +108,21 @@ def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
             mind.senses.beats.remove(action.node)
         if isinstance(action, PERFORMED):
             yield Perform(plan.action_id(index), action)
-    for name, generation in before.items():
-        if name in world.nodes and world.nodes[name].generation != generation:
+    changed = (name for name, generation in before.items() if _generation(world, name) != generation)
+    for name in dict.fromkeys((*news, *changed)):
+        if name in world.nodes:
             yield Send(name)
+
+
+def _generation(world: World, name: str) -> int:
+    return world.nodes[name].generation if name in world.nodes else 0
+
+
+def _peers_to_tell(world: World, event: Event) -> Iterator[str]:
+    """A member of a gang was given its port: the nodes of all members are told."""
+    if isinstance(event, ReplicaStarted) and event.port and event.replica in world.replicas:
+        for member in members_of(world, world.replicas[event.replica]):
+            yield member.node
 
 
 def _listen(mind: Mind, event: Event, now: Instant) -> None:
@@ -131,7 +145,9 @@ def touched(world: World, plan: Plan) -> list[str]:
         match action:
             case do.PlaceReplica(node=name):
                 names[name] = None
-            case do.StopReplica(replica=name) | do.PromoteStandby(replica=name):
+            case (
+                do.StopReplica(replica=name) | do.PromoteStandby(replica=name) | do.DeclareGone(replica=name)
+            ):
                 names[world.replicas[name].node] = None
             case do.RegroupGang(members=members):
                 names.update({world.replicas[name].node: None for name in members})

@@ -95,6 +95,7 @@ class PlaceReplica(Deed, frozen=True):
     gang: int = 0
     version: int = 1
     resume_ms: Millis = 0
+    grace_ms: Millis = 0  # from being asked to stop to being killed
 
 
 class StopReplica(Deed, frozen=True):

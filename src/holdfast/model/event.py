@@ -20,7 +20,7 @@ class Happened(msgspec.Struct, frozen=True, tag=True, kw_only=True):
 
 
 class NodeJoined(Happened, frozen=True):
-    """An agent said hello (again): `running` is everything that lives there."""
+    """An agent said hello (again): `running` is everything that lives there, or ended there untold."""
 
     node: str
     running: tuple[str, ...] = ()
@@ -28,6 +28,8 @@ class NodeJoined(Happened, frozen=True):
     offer: str = ""
     place: Place | None = None  # a node we did not launch tells what it is
     capacity: Resources | None = None
+    address: str = ""  # where its peers and clients reach it: a host name or address
+    probe_port: int = 0  # where it, or any shim of it, answers "are you there"
 
 
 class NodeSaidGoodbye(Happened, frozen=True):
@@ -102,6 +104,7 @@ class Ended(enum.StrEnum):
 class ReplicaStarted(Happened, frozen=True):
     replica: str
     node: str
+    port: int = 0  # the one it was given, on its node
 
 
 class ReplicaReady(Happened, frozen=True):

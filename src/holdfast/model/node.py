@@ -93,3 +93,5 @@ class Node(msgspec.Struct, frozen=True):
     retry_at: Instant = 0  # not before this is a failed request about it made again
     standby: bool = False
     by_hand: bool = False  # an operator put it into this state
+    address: str = ""  # where its peers and clients reach it
+    probe_port: int = 0

@@ -5,6 +5,9 @@ import msgspec
 from holdfast.model.place import Level
 from holdfast.model.units import HOUR, MINUTE, SECOND, Millis
 
+ACT_MS_MIN: Millis = 300
+PROBE_MS_MIN: Millis = 250
+
 
 class Detection(msgspec.Struct, frozen=True):
     """Silence is counted in beats, so that a quicker heartbeat detects more quickly by itself."""
@@ -13,10 +16,10 @@ class Detection(msgspec.Struct, frozen=True):
     late_beats: float = 2.2  # never ask before this: one lost beat is nothing
     late_beats_max: float = 10.0  # however restless its history, ask by now
     deviations: float = 6.0  # of its own inter-arrival times
-    act_after_late_ms: Millis = 900  # from "late" to "silent": time for the peers to answer
+    act_after_late_ms: Millis = 900  # from "late" to "silent": time for the peers; at most 1.4 beats
     silent_beats: float = 3.8  # and never before: longer than a stall of 2.5 s after a beat
     alone_beats: float = 10.0  # silence that counts when there is nobody to ask
-    probe_timeout_ms: Millis = 800
+    probe_timeout_ms: Millis = 800  # at most 1.2 beats
     peers_asked: int = 3
     peers_quorum: int = 2  # answers that must agree before a silent node is called dead
     ask_again_ms: Millis = 2 * SECOND
@@ -40,6 +43,15 @@ class Detection(msgspec.Struct, frozen=True):
     @property
     def silent_min_ms(self) -> Millis:
         return int(self.silent_beats * self.beat_ms)
+
+    @property
+    def act_ms(self) -> Millis:
+        """Whoever beats quickly wants to be found quickly: a little more than a beat, if that is less."""
+        return min(self.act_after_late_ms, max(ACT_MS_MIN, int(1.4 * self.beat_ms)))
+
+    @property
+    def probe_ms(self) -> Millis:
+        return min(self.probe_timeout_ms, max(PROBE_MS_MIN, int(1.2 * self.beat_ms)))
 
     @property
     def alone_ms(self) -> Millis:

@@ -32,6 +32,7 @@ class Pool(msgspec.Struct, frozen=True):
     can_terminate: bool = True
     can_reset: bool = True
     idle_ms: Millis = 600_000  # an empty node above min + standby is released after this long
+    settings: dict[str, str] = {}  # for its provider alone: nothing here reads them
 
 
 class PoolState(msgspec.Struct, frozen=True):

@@ -67,6 +67,8 @@ class Replica(msgspec.Struct, frozen=True):
     ready_at: Instant = 0
     deadline: Instant = 0  # STOPPING: when the agent kills it
     progress_ms: Millis = 0  # where it resumes from
+    port: int = 0  # on its node; 0: not known yet
+    grace_ms: Millis = 0  # from being asked to stop to being killed, when its workload is deleted
 
 
 def slot_id(workload: str, index: int, role: Role = Role.ACTIVE) -> str:

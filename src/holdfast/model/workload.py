@@ -5,6 +5,7 @@ import enum
 import msgspec
 
 from holdfast.model.place import Level
+from holdfast.model.program import Program
 from holdfast.model.resources import Resources
 from holdfast.model.units import MINUTE, SECOND, Millis
 
@@ -83,6 +84,7 @@ class Workload(msgspec.Struct, frozen=True):
     stop_grace_ms: Millis = 10 * SECOND
     after: tuple[str, ...] = ()  # starts when these are done (or, for services, ready)
     paused: bool = False
+    program: Program | None = None  # none: only in a simulation, where programs are pretended
     version: int = 1  # rises with every change of what the program is; a service rolls to it
 
     @property

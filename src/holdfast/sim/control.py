@@ -87,14 +87,15 @@ class SimControl:
         self.kernel.tick(TICK_MS, self.tick)
         if not self.running:
             return
+        asked_at = self.kernel.now
         try:
-            held = immediately(self._store().lead(self.name, LEADER_TTL_MS, self.kernel.now))
+            held = immediately(self._store().lead(self.name, "", LEADER_TTL_MS))
         except PortError:
             if self.mind is not None and self.kernel.now >= self.leads_until:
                 self.step_down()
             return
         if held.leader == self.name:
-            self.leads_until = held.until
+            self.leads_until = asked_at + held.left_ms
             if self.mind is None or self.generation != held.generation:
                 self._take_over(held.generation)
         elif self.mind is not None:

@@ -59,7 +59,7 @@ class Simulation:
         self.fleet = Fleet(self.kernel, self.network, self.wire, lease_ms, str(seed))
         self.truth = Truth(self.fleet, keep_history=history)
         self.story: Story | None = Story() if history else None
-        self.store = SimStore()
+        self.store = SimStore(lambda: self.kernel.now)
         self.controls: dict[str, SimControl] = {}
         self.leader: SimControl | None = None
         self.providers: dict[str, SimProvider] = {}
@@ -317,7 +317,7 @@ class Simulation:
         prober, target = self.fleet.hosts.get(peer), self.fleet.hosts.get(node)
         if prober is None or not prober.speaks:
             return
-        timeout = self.scenario.policy.detection.probe_timeout_ms
+        timeout = self.scenario.policy.detection.probe_ms
         until = until or self.kernel.now + timeout
         answer = target.answers_probe() if target is not None else Answer.TIMEOUT
         there, back = self.network.arrives(peer, node), self.network.arrives(node, peer)

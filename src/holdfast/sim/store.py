@@ -1,12 +1,17 @@
 """The store's twin: a journal in memory, with the same fencing and with crash points."""
 
 import enum
+from collections.abc import Callable, Iterator
 
+from holdfast.core.tell import lines
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
+from holdfast.model.told import Told
 from holdfast.model.units import Instant, Millis
-from holdfast.ports.errors import Fenced, OutcomeUnknown, Unreachable
-from holdfast.ports.store import Leadership
+from holdfast.ports.errors import Fenced, NotFound, OutcomeUnknown, Unreachable
+from holdfast.ports.store import ABSENT_MS, Leadership, Snapshot
+
+SNAPSHOTS_KEPT = 2
 
 
 class CrashPoint(enum.StrEnum):
@@ -16,25 +21,51 @@ class CrashPoint(enum.StrEnum):
 
 
 class SimStore:
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], Instant]) -> None:
+        self.clock = clock
         self.entries: list[Event | Plan] = []
-        self.leadership = Leadership("", 0, 0)
+        self.snapshots: list[Snapshot] = []  # the oldest first
+        self.held = Leadership("", 0, 0)  # as it was granted: what is left of it is told by `until`
+        self.until: Instant = 0
+        self.planes: dict[str, tuple[str, Instant]] = {}  # address, when seen
+        self.pruned = 0  # entries that are no longer kept
         self.down = False
         self.crash = CrashPoint.NONE
 
-    async def lead(self, name: str, ttl_ms: Millis, now: Instant) -> Leadership:
+    # leadership
+
+    async def lead(self, name: str, address: str, ttl_ms: Millis) -> Leadership:
         self._answer()
-        held = self.leadership
-        if held.leader == name and now < held.until:
-            self.leadership = Leadership(name, held.generation, now + ttl_ms)
-        elif now >= held.until:
-            self.leadership = Leadership(name, held.generation + 1, now + ttl_ms)
-        return self.leadership
+        free = self.clock() >= self.until
+        if free or self.held.leader == name:
+            self.held = Leadership(name, self.held.generation + free, ttl_ms, address)
+            self.until = self.clock() + ttl_ms
+        return self._leadership()
+
+    async def resign(self, name: str, generation: int) -> None:
+        self._answer()
+        if (self.held.leader, self.held.generation) == (name, generation):
+            self.until = min(self.until, self.clock())
+
+    async def announce(self, name: str, address: str) -> tuple[str, ...]:
+        self._answer()
+        now = self.clock()
+        self.planes = {one: seen for one, seen in self.planes.items() if seen[1] >= now - ABSENT_MS}
+        self.planes[name] = (address, now)
+        return tuple(self.planes[one][0] for one in sorted(self.planes))
+
+    async def leader(self) -> Leadership:
+        self._answer()
+        return self._leadership()
+
+    def skip(self, ms: Millis) -> None:
+        """Time passed in which the leader kept its leadership."""
+        self.until += ms
+
+    # the journal
 
     async def append(self, generation: int, expected: int, entries: tuple[Event | Plan, ...]) -> int:
-        self._answer()
-        if generation != self.leadership.generation:
-            raise Fenced(f"generation {self.leadership.generation} leads, not {generation}")
+        self._guard(generation)
         if expected != len(self.entries):
             raise Fenced(f"the journal has {len(self.entries)} entries, not {expected}")
         crash, self.crash = self.crash, CrashPoint.NONE
@@ -45,14 +76,63 @@ class SimStore:
             raise OutcomeUnknown("the store went away while answering")
         return len(self.entries)
 
-    async def read(self, since: int = 0) -> tuple[Event | Plan, ...]:
+    async def read(self, since: int = 0, limit: int = 0) -> tuple[Event | Plan, ...]:
         self._answer()
-        return tuple(self.entries[since:])
+        if since < self.pruned:
+            raise NotFound(f"entries {since + 1} to {self.pruned} were pruned")
+        return tuple(self.entries[since : since + limit if limit else None])
 
-    def skip(self, ms: Millis) -> None:
-        """Time passed in which the leader kept its leadership."""
-        held = self.leadership
-        self.leadership = Leadership(held.leader, held.generation, held.until + ms)
+    async def save(self, generation: int, snapshot: Snapshot) -> None:
+        self._guard(generation)
+        if snapshot.length > len(self.entries):
+            raise Fenced(f"the journal has {len(self.entries)} entries, not {snapshot.length}")
+        others = [one for one in self.snapshots if one.length != snapshot.length]
+        self.snapshots = sorted([*others, snapshot], key=lambda one: one.length)[-SNAPSHOTS_KEPT:]
+
+    async def latest(self) -> Snapshot | None:
+        self._answer()
+        return self.snapshots[-1] if self.snapshots else None
+
+    async def prune(self, before: Instant) -> int:
+        self._answer()
+        if len(self.snapshots) < SNAPSHOTS_KEPT:
+            return 0
+        covered = self.snapshots[0].length - 1  # its last entry stays: the clock goes on from there
+        old = next((n for n, entry in enumerate(self.entries) if entry.at >= before), covered)
+        gone, self.pruned = self.pruned, max(self.pruned, min(old, covered))
+        return self.pruned - gone
+
+    async def history(
+        self, *, node: str = "", workload: str = "", since: int = 0, before: int = 0, limit: int = 100
+    ) -> tuple[Told, ...]:
+        self._answer()
+        told = [
+            line
+            for line in self._told(since, before)
+            if node in ("", line.node) and workload in ("", line.workload)
+        ]
+        if limit and len(told) > limit:
+            if since and not before:
+                return tuple(line for line in told if line.seq <= told[limit - 1].seq)
+            return tuple(line for line in told if line.seq >= told[-limit].seq)
+        return tuple(told)
+
+    # within
+
+    def _told(self, since: int, before: int) -> Iterator[Told]:
+        since = max(since, self.pruned)
+        for seq, entry in enumerate(self.entries[since : before - 1 if before else None], since + 1):
+            yield from lines(seq, entry)
+
+    def _leadership(self) -> Leadership:
+        held = self.held
+        left_ms = max(0, self.until - self.clock())
+        return Leadership(held.leader, held.generation, left_ms, held.address)
+
+    def _guard(self, generation: int) -> None:
+        self._answer()
+        if generation != self.held.generation:
+            raise Fenced(f"generation {self.held.generation} leads, not {generation}")
 
     def _answer(self) -> None:
         if self.down:

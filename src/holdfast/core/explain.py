@@ -1,0 +1,342 @@
+"""Why is this node, workload, replica or pool as it is, and what would help?
+
+An explanation has a summary, what it is because of, and what a person could do about it. It is read off the
+world by the functions that decide: the witnesses and the rule are those of `detect`, leases are those of
+`fencing`, empty seats are explained by `pending` with the real placement. So an explanation cannot disagree
+with what is done; it can only be shorter.
+
+Instants are told as time from now, because the reader's clock is not ours. Unknown names are a KeyError.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.core import brake, detect, index, pending
+from holdfast.core.detect import RULES, Senses
+from holdfast.core.pending import may_still_run, within
+from holdfast.model.node import JOINED, Clues, Node, NodeState, Step
+from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
+from holdfast.model.units import NEVER, Instant, many, seconds
+from holdfast.model.verdict import Doubt, Evidence, Level, Peers, Said, Silence, Word
+from holdfast.model.workload import Service, Workload, wanted
+from holdfast.model.world import World
+
+SEATS_SHOWN = 8
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    summary: str
+    because: tuple[str, ...] = ()
+    would_help: tuple[str, ...] = ()
+
+
+# nodes
+
+
+def explain_node(world: World, senses: Senses | None, name: str, now: Instant) -> Explanation:
+    """`senses` are the leader's; without them the evidence is that of the last verdict."""
+    node = world.nodes[name]
+    told = f"{name} is {node.state}"
+    because = [*_state(world, node, now)]
+    if node.state in JOINED:
+        told += f" and {node.verdict.level}: {node.verdict.rule}"
+        because += [*_verdict(world, senses, node, now), *_lease(world, node, now)]
+    held = brake.engaged_for(world, node, now)
+    if held and not brake.harmless(node):
+        because.append(f"what would disturb it is held: {held}")
+    because += [*_repair(world, node, now), _work(world, node)]
+    return Explanation(told, tuple(because), tuple(_help_node(world, node)))
+
+
+def _ago(at: Instant, now: Instant) -> str:
+    return f"{seconds(max(0, now - at))} ago"
+
+
+def _state(world: World, node: Node, now: Instant) -> Iterator[str]:
+    policy, ago, age = world.policy, _ago(node.since, now), seconds(max(0, now - node.since))
+    hand = " by hand" if node.by_hand else ""
+    match node.state:
+        case NodeState.LAUNCHING:
+            end = node.since + policy.capacity.launch_timeout_ms - now
+            yield f"asked for {ago}; given up {within(end)} if its provider does not answer"
+        case NodeState.BOOTING:
+            end = node.since + policy.capacity.boot_timeout_ms - now
+            yield f"its provider has had it for {age}; given up {within(end)} if its agent does not join"
+        case NodeState.TERMINATING:
+            end = max(node.since + policy.capacity.terminate_retry_ms, node.retry_at) - now
+            yield f"told to go {ago}; told again {within(end)} if its provider does not confirm"
+        case NodeState.RESETTING:
+            end = max(node.since + policy.repair.reset_ms, node.retry_at) - now
+            yield f"told to reset {ago}; given up {within(end)} if it does not come back"
+        case NodeState.DRAINING:
+            call = node.deadline - policy.replicas.drain_last_call_ms - now
+            yield f"being drained{hand} for {age}; what is there then is stopped {within(call)}"
+        case NodeState.CORDONED:
+            yield f"cordoned{hand} {ago}: nothing new goes there"
+        case NodeState.QUARANTINED:
+            yield f"kept off work for {age}, until a person looks"
+        case NodeState.READY:
+            if node.standby:
+                yield "a warm standby node: only work that ran before goes there"
+            if node.deadline:
+                yield f"it will be taken away {within(node.deadline - now)}"
+
+
+def _verdict(world: World, senses: Senses | None, node: Node, now: Instant) -> Iterator[str]:
+    """The rule, what each witness says by now, and when it is looked at again."""
+    verdict = node.verdict
+    number = next((at for at, rule in enumerate(RULES, 1) if rule.name == verdict.rule), 0)
+    where = f", by rule {number} of {len(RULES)}" if number else ""
+    on = "" if verdict.level is Level.ALIVE else f" ({verdict.evidence})"
+    yield f"{verdict.level} for {seconds(max(0, now - verdict.since))}{where}: {verdict.rule}{on}"
+    if senses is not None and verdict.level is not Level.DEAD and node.id in senses.beats.row:
+        evidence = detect.evidence_on(world, senses, node, now, detect.company_of(world, senses, now))
+        rule = detect.weigh(evidence)
+        if rule.then is not verdict.level:
+            yield f"judged at this moment it would be {rule.then}: {rule.name}"
+        yield _silence(evidence)
+        if evidence.doubt is not Doubt.NONE:
+            yield f"we doubt ourselves: {evidence.doubt}"
+    elif verdict.level is not Level.ALIVE:
+        yield f"it was last heard {_ago(node.heard_at, now)}"
+    clues = node.clues
+    yield f"its link is {clues.link}"
+    yield _peers(clues, detect.peers_say(clues, world.policy.detection), now)
+    yield _provider(clues, now)
+    if clues.said is not Said.NOTHING:
+        yield "it said goodbye" if clues.said is Said.GOODBYE else "it got a spot notice"
+    yield from _next_look(world, senses, node, now)
+
+
+def _silence(evidence: Evidence) -> str:
+    if evidence.silence is Silence.FRESH:
+        return "its heartbeats are on time"
+    usual = f"{seconds(evidence.usual_ms)} would be usual"
+    return f"it has been silent for {seconds(evidence.silent_ms)} ({evidence.silence}), {usual}"
+
+
+def _peers(clues: Clues, says: Peers, now: Instant) -> str:
+    if says is Peers.UNASKED:
+        return "no peer was asked about it"
+    if not clues.asked:
+        return f"peers: {says}"
+    answers = ", ".join(f"{peer} {clues.answers.get(peer, 'has not answered')}" for peer in clues.asked)
+    return f"peers asked {_ago(clues.asked_at, now)}: {answers}; together: {says}"
+
+
+def _provider(clues: Clues, now: Instant) -> str:
+    match clues.word:
+        case Word.UNASKED:
+            return "its provider was not asked about it"
+        case Word.WAITING:
+            return f"its provider was asked {_ago(clues.word_at, now)} and has not answered"
+        case _:
+            return f"its provider said {_ago(clues.word_at, now)}: {clues.word}"
+
+
+def _next_look(world: World, senses: Senses | None, node: Node, now: Instant) -> Iterator[str]:
+    if node.verdict.level is Level.ALIVE:
+        return
+    looks = [index.next_ask(node, world.policy)]
+    if senses is not None and node.id in senses.beats.row:
+        looks.append(int(senses.beats.look_at[senses.beats.row[node.id]]))
+    looks = [max(look, now) for look in looks if look < NEVER]
+    yield f"looked at again {within(min(looks) - now)}"
+    pool = world.pools.get(node.pool)
+    if node.verdict.level is Level.DEAD and (pool is None or pool.can_terminate) and not node.by_hand:
+        end = max(node.verdict.since + world.policy.capacity.dead_node_ms, node.retry_at)
+        yield f"terminated {within(end - now)} if it does not come back"
+
+
+def _lease(world: World, node: Node, now: Instant) -> Iterator[str]:
+    exclusive = [n for n in world.on_node[node.id] if world.replicas[n].exclusive]
+    over = index.lease_over_at(world, node.id) - now
+    if node.verdict.level is Level.ALIVE:
+        lasts = seconds(world.policy.leases.lease_ms)
+        yield f"its lease is renewed by every heartbeat and lasts {lasts}"
+    elif over > 0:
+        what = f"{', '.join(exclusive)} may" if exclusive else "an exclusive replica could"
+        yield f"its lease is surely over {within(over)}: until then {what} still run there"
+    else:
+        yield "its lease is over: no exclusive replica runs there any more"
+
+
+def _repair(world: World, node: Node, now: Instant) -> Iterator[str]:
+    repair = node.repair
+    if repair.step is not Step.HEALTHY:
+        times = f", repaired {repair.repeats} times before" if repair.repeats else ""
+        yield f"repair: {repair.step.name.lower()} {_ago(repair.since, now)}{times}: {repair.why}"
+    for (name, _), finding in world.findings.items():
+        if name == node.id:
+            sure = f"{finding.confidence * 100:.0f} % sure"
+            remedy = f"; remedy: {finding.remedy}" if finding.remedy else ""
+            yield f"finding: {finding.name}, {sure}: {finding.evidence}{remedy}"
+    if now < node.retry_at:
+        yield f"what was asked for it is tried again {within(node.retry_at - now)}"
+
+
+def _work(world: World, node: Node) -> str:
+    states = Counter(world.replicas[name].state for name in world.on_node[node.id])
+    counts = ", ".join(f"{count} {state}" for state, count in states.items())
+    return f"replicas there: {counts}" if counts else "no replicas are there"
+
+
+def _help_node(world: World, node: Node) -> Iterator[str]:
+    name = node.id
+    if node.state is NodeState.QUARANTINED:
+        yield f"look at the machine, then: holdfast uncordon {name}"
+    elif node.state in (NodeState.CORDONED, NodeState.DRAINING) and node.by_hand:
+        yield f"holdfast uncordon {name}"
+    if node.verdict.level is Level.DEAD:
+        yield "start its agent again: only a hello brings it back"
+    elif node.verdict.level is not Level.ALIVE and node.verdict.evidence.peers is Peers.NOBODY:
+        yield "a node in another rack, that could be asked"
+    if any(scope in world.brakes for scope in _scopes(world, node)):
+        yield "if these nodes are really gone: holdfast release-brake"
+
+
+def _scopes(world: World, node: Node) -> tuple[str, str]:
+    return brake.FLEET, node.place.domain(world.policy.brake.domain_level)
+
+
+# pools
+
+
+def explain_pool(world: World, name: str, now: Instant) -> Explanation:
+    pool, state = world.pools[name], world.pool_states[name]
+    nodes = [world.nodes[node] for node in world.in_pool.get(name, ())]
+    told = f"{name} has {many(len(nodes), 'node')}, {pool.min} to {pool.max} are wanted"
+    states = Counter(str(n.state) if n.state is not NodeState.READY else str(n.verdict.level) for n in nodes)
+    because = [f"nodes: {', '.join(f'{count} {what}' for what, count in states.items())}"] if nodes else []
+    if pool.standby:
+        because.append(f"{many(pool.standby, 'warm standby node')} wanted")
+    helps = []
+    if not pool.can_launch or not pool.offers:
+        because.append("it launches no nodes: they join by themselves")
+    else:
+        supply = pending.launches(world, pool, now)
+        because.append(f"it {supply.text}")
+        helps += [supply.would_help] if supply.would_help else []
+    if state.failures_in_a_row:
+        because.append(f"its last {many(state.failures_in_a_row, 'launch request')} failed: {state.why}")
+    orphans = [node for node, owner in world.orphans.items() if owner == name]
+    if orphans:
+        because.append(f"its provider lists what nobody here knows: {', '.join(orphans)}")
+    return Explanation(told, tuple(because), tuple(helps))
+
+
+# workloads and replicas
+
+
+def explain_workload(world: World, name: str, now: Instant) -> Explanation:
+    slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
+    workload = world.workloads.get(name)
+    if workload is None:
+        if not slots:
+            raise KeyError(name)
+        copies = [may_still_run(world, r, now) for slot in slots for r in _copies(world, slot)]
+        return Explanation(f"{name} was deleted and is on its way out", tuple(copies))
+    waits = pending.waiting(world, workload, now)
+    because = [
+        *_waits(waits),
+        *_under_way(world, slots, now),
+        *_rolling(world, workload, slots),
+    ]
+    helps = dict.fromkeys(text for wait in waits for text in wait.would_help)
+    return Explanation(_count(world, workload, slots), tuple(because), tuple(helps))
+
+
+def _count(world: World, workload: Workload, slots: list[Slot]) -> str:
+    actives = [slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is not Phase.CLOSED]
+    ready = sum(_is_ready(world, slot) for slot in actives)
+    phases = Counter(slot.phase for slot in actives)
+    targeted = isinstance(workload.shape, Service) and workload.shape.availability
+    parts = [f"{ready} of {len(actives) if actives or targeted else wanted(workload)} ready"]
+    parts += [f"{phases[Phase.DONE]} done"] if phases[Phase.DONE] else []
+    parts += [f"{phases[Phase.FAILED]} given up"] if phases[Phase.FAILED] else []
+    parts += ["paused"] if workload.paused else []
+    return f"{workload.name}: {', '.join(parts)}"
+
+
+def _is_ready(world: World, slot: Slot) -> bool:
+    return any(copy.state is State.READY for copy in _copies(world, slot))
+
+
+def _copies(world: World, slot: Slot) -> list[Replica]:
+    return [world.replicas[name] for name in world.of_slot.get(slot.id, ())]
+
+
+def _waits(waits: list[pending.Waiting]) -> Iterator[str]:
+    """The first reason says whose they all are."""
+    for wait in waits:
+        first, *others = wait.because
+        yield from (f"{whose(wait)}{first}", *others)
+
+
+def whose(wait: pending.Waiting) -> str:
+    """`web/0, web/1: `; nothing if it is the whole workload that waits."""
+    more = f" and {len(wait.slots) - SEATS_SHOWN} more" if len(wait.slots) > SEATS_SHOWN else ""
+    return f"{', '.join(wait.slots[:SEATS_SHOWN])}{more}: " if wait.slots else ""
+
+
+def _under_way(world: World, slots: list[Slot], now: Instant) -> Iterator[str]:
+    """Seats that are filled and not ready yet, and copies on nodes in doubt."""
+    shown = 0
+    for slot in slots:
+        for copy in _copies(world, slot):
+            doubted = world.nodes[copy.node].verdict.level is not Level.ALIVE
+            if copy.state not in LIVE or (copy.state is State.READY and not doubted):
+                continue
+            if shown < SEATS_SHOWN:
+                yield _replica(world, copy, now)
+            shown += 1
+    if shown > SEATS_SHOWN:
+        yield f"and {shown - SEATS_SHOWN} more are under way"
+
+
+def _rolling(world: World, workload: Workload, slots: list[Slot]) -> Iterator[str]:
+    old = [
+        c for slot in slots for c in _copies(world, slot) if c.state in LIVE and c.version < workload.version
+    ]
+    if old:
+        yield f"{many(len(old), 'replica')} of an older version, being replaced by version {workload.version}"
+
+
+def explain_replica(world: World, name: str, now: Instant) -> Explanation:
+    """A replica ("web/0.3"), or a slot ("web/0") and what is in it."""
+    replica = world.replicas.get(name)
+    if replica is not None:
+        node = world.nodes[replica.node]
+        doubt = node.verdict.level is not Level.ALIVE
+        because = (f"{node.id} is {node.verdict.level}: {node.verdict.rule}",) if doubt else ()
+        helps = (f"holdfast explain node {node.id}",) if doubt else ()
+        return Explanation(_replica(world, replica, now), because, helps)
+    slot = world.slots[name]
+    workload = world.workloads.get(slot.workload)
+    waits = pending.waiting(world, workload, now) if workload is not None else []
+    mine = [wait for wait in waits if slot.id in wait.slots]
+    if not mine:
+        copies = "; ".join(_replica(world, copy, now) for copy in _copies(world, slot))
+        return Explanation(copies or f"{name} is {slot.phase}", (slot.why,) if slot.why else ())
+    down = f" for {seconds(now - slot.down_since)}" if slot.down_since else ""
+    return Explanation(
+        f"{name} is {'given up' if slot.phase is Phase.FAILED else 'empty'}{down}",
+        tuple(text for wait in mine for text in wait.because),
+        tuple(text for wait in mine for text in wait.would_help),
+    )
+
+
+def _replica(world: World, replica: Replica, now: Instant) -> str:
+    """Its state in one line, with the time-out that ends it."""
+    where, since = f"{replica.id} on {replica.node}", seconds(max(0, now - replica.since))
+    match replica.state:
+        case State.READY:
+            return f"{where} has been ready for {since}"
+        case State.PLACED | State.STARTING:
+            end = replica.since + index.start_timeout(replica, world.policy) - now
+            word = "was given to its node" if replica.state is State.PLACED else "was started"
+            return f"{where} {word} {since} ago and is not ready; another node is tried {within(end)}"
+        case State.STOPPING | State.LOST:
+            return may_still_run(world, replica, now)

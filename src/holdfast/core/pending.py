@@ -1,0 +1,299 @@
+"""Why is this seat empty, and what would fill it?
+
+The same questions in the same order as `failover` and `gang` ask them, with an answer in words at the first
+one that stops them: paused, waits for others, given up, backs off, the old copy may still run, as many run as
+may, no room. Where there is no room, `placement.why_not` counts the nodes by what is in the way, each pool
+says why it launches nothing, and `remedy` tries what would help.
+
+Nothing here decides: the functions that do are called on a draft that nobody carries out. Refused: keeping
+the reasons of the last turn. They would be exact for that turn and stale the moment after it, and every turn
+would pay for words that are seldom read.
+
+Seats that wait for the same reason are one answer: a sweep of ten thousand tasks asks placement once.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.core import capacity, failover, gang, placement, remedy, seats
+from holdfast.core.draft import Draft
+from holdfast.core.index import lease_over_at
+from holdfast.core.packing import Apart, Bin
+from holdfast.core.placement import Ask
+from holdfast.model.node import Node, NodeState
+from holdfast.model.pool import Pool
+from holdfast.model.replica import Phase, Replica, Role, Slot, State
+from holdfast.model.units import Instant, many, seconds
+from holdfast.model.verdict import Level
+from holdfast.model.workload import Job, Service, Sweep, Training, Workload
+from holdfast.model.world import Gang, World
+
+NAMES_SHOWN = 5
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """Seats that are empty for one reason; no seats: the workload as a whole."""
+
+    slots: tuple[str, ...]
+    because: tuple[str, ...]
+    would_help: tuple[str, ...] = ()
+
+
+def waiting(world: World, workload: Workload, now: Instant, *, advise: bool = True) -> list[Waiting]:
+    """All that keeps seats of the workload empty. Advice costs a placement for each thing that is tried."""
+    draft = Draft(world, now)
+    slots = [world.slots[name] for name in world.of_workload.get(workload.name, ())]
+    given_up = [slot for slot in slots if slot.phase is Phase.FAILED]
+    found = [_given_up(slot) for slot in given_up]
+    empty = [slot for slot in slots if slot.id in world.waiting.get(workload.name, ())]
+    whole = _whole(draft, workload)
+    if whole is not None:
+        return [*found, msgspec.structs.replace(whole, slots=_ids(empty))]
+    actives = [slot for slot in empty if slot.role is Role.ACTIVE]
+    if isinstance(workload.shape, Training) and actives:
+        found.append(_gang(draft, workload, actives, advise=advise))
+        empty = [slot for slot in empty if slot.role is not Role.ACTIVE]
+    return [*found, *_seats(draft, workload, empty, advise=advise)]
+
+
+def _ids(slots: list[Slot]) -> tuple[str, ...]:
+    return tuple(slot.id for slot in slots)
+
+
+# what stops a whole workload
+
+
+def _whole(draft: Draft, workload: Workload) -> Waiting | None:
+    world, name = draft.world, workload.name
+    if workload.paused:
+        return Waiting((), (f"{name} is paused",), (f"holdfast resume {name}",))
+    if not seats.may_start(world, workload):
+        others = [other for other in workload.after if not seats.settled(world, other)]
+        return Waiting((), tuple(_unsettled(world, other) for other in others))
+    return None
+
+
+def _unsettled(world: World, name: str) -> str:
+    other = world.workloads[name]
+    if isinstance(other.shape, Service):
+        return f"it starts when {name} is ready"
+    left = len(world.undone.get(name, ()))
+    of = f", of which {left} {'is' if left == 1 else 'are'} not" if not isinstance(other.shape, Job) else ""
+    return f"it starts when {name} is done{of if left else ''}"
+
+
+# what stops a seat
+
+
+def _given_up(slot: Slot) -> Waiting:
+    helps = (f"holdfast logs {slot.workload}", "apply a program that is mended")
+    return Waiting((slot.id,), (f"it was given up: {slot.why}",), helps)
+
+
+def _seats(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool) -> Iterator[Waiting]:
+    """Those with a reason of their own, then those that only lack room."""
+    own: dict[str, list[Slot]] = {}
+    left: list[Slot] = []
+    for slot in empty:
+        why = _own(draft, workload, slot)
+        if why:
+            own.setdefault(why, []).append(slot)
+        else:
+            left.append(slot)
+    for why, slots in own.items():
+        logs = (f"holdfast logs {workload.name}",) if slots[0].failures else ()
+        yield Waiting(_ids(slots), (why,), logs)
+    if not left:
+        return
+    most = _at_once(draft.world, workload)
+    if most <= 0:
+        assert isinstance(workload.shape, Sweep)
+        parallel = workload.shape.parallel
+        more = f"holdfast scale {workload.name} {parallel + 1}"
+        yield Waiting(_ids(left), (f"as many run as may at a time: {parallel}",), (more,))
+        return
+    again = any(slot.epoch for slot in left)
+    ask = failover.ask_for(draft, workload, min(len(left), most), (), again=again)
+    yield _room(draft, workload, left, ask, advise=advise)
+
+
+def _own(draft: Draft, workload: Workload, slot: Slot) -> str:
+    if draft.now < slot.retry_at:
+        return _backs_off(slot, draft.now)
+    if workload.exclusive and draft.may_run(slot.id):
+        return _may_still_run(draft.world, slot, draft.now)
+    return ""
+
+
+def _backs_off(slot: Slot, now: Instant) -> str:
+    times = "once" if slot.failures == 1 else f"{slot.failures} times in a row"
+    return f"its program failed {times} ({slot.why}): tried again in {seconds(slot.retry_at - now)}"
+
+
+def _may_still_run(world: World, slot: Slot, now: Instant) -> str:
+    copies = (world.replicas[name] for name in world.of_slot.get(slot.id, ()))
+    return "; ".join(may_still_run(world, copy, now) for copy in copies)
+
+
+def may_still_run(world: World, replica: Replica, now: Instant) -> str:
+    """What is known of a copy that is not wanted any more, and when it will surely be gone."""
+    where = f"{replica.id} on {replica.node}"
+    if replica.state is State.STOPPING:
+        return f"{where} is stopping, and is killed {within(replica.deadline - now)}"
+    if replica.state is not State.LOST:
+        return f"{where} is {replica.state}"
+    if not replica.exclusive:
+        return f"{where} was lost and may serve on until its node is back"
+    over = lease_over_at(world, replica.node)
+    return (
+        f"{where} may still run: it is surely gone when its lease is over, {within(over - now)}, "
+        "or when its provider confirms that the node is gone"
+    )
+
+
+def within(ms: int) -> str:
+    return f"in {seconds(ms)}" if ms > 0 else "now"
+
+
+def _at_once(world: World, workload: Workload) -> int:
+    """How many more of a sweep may run; of others, as many as there are."""
+    shape = workload.shape
+    if isinstance(shape, Sweep) and shape.parallel:
+        return shape.parallel - len(world.held.get(workload.name, ()))
+    return len(world.of_workload.get(workload.name, ()))
+
+
+# gangs
+
+
+def _gang(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool) -> Waiting:
+    world, shape = draft.world, workload.shape
+    assert isinstance(shape, Training)
+    slots = gang.active_slots(world, workload)
+    members = gang.live_members(draft, workload)
+    seated = {member.slot for member in members}
+    late = [slot for slot in slots if slot.phase is Phase.OPEN and draft.now < slot.retry_at]
+    if late:
+        why = tuple(f"{slot.id}: {_backs_off(slot, draft.now)}" for slot in late[:NAMES_SHOWN])
+        return Waiting(_ids(empty), ("the gang starts together", *why))
+    lost = [slot for slot in slots if slot.id not in seated and draft.may_run(slot.id)]
+    if lost:
+        why = tuple(_may_still_run(world, slot, draft.now) for slot in lost[:NAMES_SHOWN])
+        return Waiting(_ids(empty), ("the gang meets again when no lost member can run", *why))
+    nodes = [member.node for member in members]
+    least = max(1, shape.nodes_min - len(members))
+    known = world.gangs.get(workload.name, Gang())
+    ask = gang.ask_for(draft, workload, len(empty), least, nodes, again=known.generation > 0)
+    if members:
+        grows_at = known.since + world.policy.replicas.gang_grow_ms
+        sizes = f"the gang runs with {len(members)} of {shape.nodes_min} to {shape.nodes_max} members"
+        first = f"{sizes}, and grows {within(grows_at - draft.now)}"
+    else:
+        first = f"the gang starts with at least {many(least, 'member')}"
+    return _room(draft, workload, empty, ask, first, advise=advise)
+
+
+# room
+
+
+def _room(
+    draft: Draft, workload: Workload, slots: list[Slot], ask: Ask, *first: str, advise: bool
+) -> Waiting:
+    why = placement.why_not(draft.room, ask)
+    if not why:
+        return Waiting(_ids(slots), (*first, _why_not_yet(draft.world, workload, slots)))
+    because = [*first, f"no room: {why}", *_closed(draft.world)]
+    if draft.leaving:
+        because.append(f"{many(len(draft.world.stopping), 'replica')} on the way out still hold room")
+    pools = list(_pools(draft, workload, ask))
+    because += [f"pool {supply.pool} {supply.text}" for supply in pools]
+    if not advise:
+        return Waiting(_ids(slots), tuple(because))
+    helps = remedy.remedies(draft.world, draft.room, ask, workload, draft.now)
+    helps += [supply.would_help for supply in pools if supply.would_help]
+    if not helps and not any(supply.comes for supply in pools):
+        helps.append(f"a node with {remedy.asked(ask.needs)}")
+    return Waiting(_ids(slots), tuple(because), tuple(helps))
+
+
+def _why_not_yet(world: World, workload: Workload, slots: list[Slot]) -> str:
+    """There is room for it, and yet it is not there."""
+    if (
+        isinstance(workload.shape, Training)
+        and world.held.get(workload.name)
+        and slots[0].role is Role.ACTIVE
+    ):
+        return "there is room for it to grow"
+    first = [
+        name
+        for name, empty in world.waiting.items()
+        if empty and name in world.workloads and world.workloads[name].priority > workload.priority
+    ]
+    if world.stopping and first:
+        return f"there is room, but it is being made for {', '.join(first[:NAMES_SHOWN])}, which goes first"
+    return "there is room: it is placed at the next turn"
+
+
+def _closed(world: World) -> Iterator[str]:
+    """Why nodes that are there take nothing."""
+    room = world.room
+    shut = [world.nodes[name] for name, row in room.row.items() if not room.open[row] and name in world.nodes]
+    reasons: dict[str, list[str]] = {}
+    for node in shut:
+        reasons.setdefault(why_closed(node), []).append(node.id)
+    for why, names in reasons.items():
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        yield f"closed: {', '.join(names[:NAMES_SHOWN])}{more}: {why}"
+
+
+def why_closed(node: Node) -> str:
+    """Why nothing new goes there; empty: something may."""
+    if node.state is not NodeState.READY:
+        return f"{node.state} by hand" if node.by_hand else str(node.state)
+    if node.verdict.level is not Level.ALIVE:
+        return str(node.verdict.level)
+    return "spot notice" if node.deadline else ""
+
+
+class Supply(msgspec.Struct, frozen=True):
+    """What a pool does for a seat without room."""
+
+    pool: str
+    text: str
+    would_help: str = ""
+    comes: bool = False  # a node is on its way, or will be at the next turn
+
+
+def _pools(draft: Draft, workload: Workload, ask: Ask) -> Iterator[Supply]:
+    apart = Apart.of(draft.world, ask.needs, draft.copies_at(workload.name))
+    for pool in draft.world.pools.values():
+        yield _pool(draft, pool, ask, apart)
+
+
+def _pool(draft: Draft, pool: Pool, ask: Ask, apart: Apart | None) -> Supply:
+    needs, tally = ask.needs, capacity.Tally(draft.world, pool.name)
+    coming = [node for node in tally.coming if Bin.of(node).suits(needs)]
+    if coming:
+        names = ", ".join(node.id for node in coming[:NAMES_SHOWN])
+        return Supply(pool.name, f"has {many(len(coming), 'node')} on the way: {names}", comes=True)
+    if not pool.can_launch or not pool.offers:
+        helps = f"a node with {remedy.asked(needs)} that joins pool {pool.name}"
+        return Supply(pool.name, "launches no nodes: they join by themselves", helps)
+    suiting = [offer for offer in pool.offers if Bin.new(pool, offer).suits(needs)]
+    if not suiting:
+        return Supply(pool.name, f"has no offer for {remedy.asked(needs)}")
+    if apart is not None and not any(apart.allows(offer.place) for offer in suiting):
+        return Supply(pool.name, f"has no offer in another {needs.spread_over}")
+    return launches(draft.world, pool, draft.now)
+
+
+def launches(world: World, pool: Pool, now: Instant) -> Supply:
+    """May the pool launch one more, and if not, why?"""
+    state, nodes = world.pool_states[pool.name], len(world.in_pool.get(pool.name, ()))
+    if nodes >= pool.max:
+        helps = f"raise max of pool {pool.name} from {pool.max} to {nodes + 1}"
+        return Supply(pool.name, f"has {nodes} of at most {many(pool.max, 'node')}", helps)
+    if now < state.retry_at:
+        return Supply(pool.name, f"backs off for another {seconds(state.retry_at - now)}: {state.why}")
+    return Supply(pool.name, "may launch one", comes=True)

@@ -1,0 +1,220 @@
+"""What a journal entry says to a person.
+
+The question: which lines does an entry have in a history, and about whom are they? A plan has a line for each
+action and for each that the brake held; an event has one or none. Each line names its node and its workload
+where the entry itself says them, so that a store can file it without knowing what entries mean.
+
+A line is a function of its entry alone. To look up in the world on which node a stopped replica was, or to
+leave out what was said a moment ago, would make a line depend on when it was written, and a history that is
+built again from the journal would differ. Whoever wants less (the simulator's transcript does) leaves out.
+"""
+
+from typing import assert_never
+
+from holdfast.model import action as do
+from holdfast.model import event as ev
+from holdfast.model.finding import Finding
+from holdfast.model.plan import Plan
+from holdfast.model.told import Told
+from holdfast.model.units import many
+from holdfast.model.verdict import Level
+from holdfast.model.workload import Workload
+
+Entry = ev.Event | Plan  # as in core.turn, which runs everything: a store need not load all that
+
+BOOKKEEPING = (do.ListPool, do.AddSlot, do.RemoveSlot)  # nobody would want to read of these
+
+
+def lines(seq: int, entry: Entry) -> tuple[Told, ...]:
+    """The lines of the journal's entry number `seq`."""
+    if isinstance(entry, Plan):
+        actions = (a for a in entry.actions if not isinstance(a, BOOKKEEPING))
+        return (
+            *(_line(seq, entry, "action", action, action.why) for action in actions),
+            *(_line(seq, entry, "held", held.action, held.why) for held in entry.held),
+        )
+    told = tell_event(entry)
+    return (Told(seq, entry.at, *told, node=_node(entry), workload=_workload(entry)),) if told else ()
+
+
+def _line(seq: int, plan: Plan, kind: str, action: do.Action, why: str) -> Told:
+    subject, text = tell_action(action)
+    text = f"{type(action).__name__}{text}: {why}"
+    return Told(seq, plan.at, kind, subject, text, node=_node(action), workload=_workload(action))
+
+
+# By the names of fields and not by type: these are asked of every line, and a new action is filed by itself.
+
+
+def _node(entry: object) -> str:
+    finding: Finding | None = getattr(entry, "finding", None)
+    node: str = finding.node if finding else getattr(entry, "node", "")
+    return node
+
+
+def _workload(entry: object) -> str:
+    named: str | Workload = getattr(entry, "workload", "")
+    if isinstance(named, Workload):
+        return named.name
+    return named or workload_of(getattr(entry, "slot", "") or getattr(entry, "replica", ""))
+
+
+def workload_of(seat: str) -> str:
+    """Whose slot ("web/0") or replica ("web/0.3") it is."""
+    return seat.rpartition("/")[0]
+
+
+def tell_action(action: do.Action) -> tuple[str, str]:
+    """Who or what it is about, and the details that its reason does not say."""
+    match action:
+        case do.AskPeers(node=node, peers=peers):
+            return node, f" {', '.join(peers) or 'nobody'}"
+        case do.PlaceReplica(replica=replica, node=node, resume_ms=resume):
+            return replica, f" on {node}" + (f" from {resume / 1000:.0f}s" if resume else "")
+        case do.PromoteStandby(replica=replica, slot=slot):
+            return slot, f" {replica}"
+        case do.StopReplica(replica=replica) | do.DeclareGone(replica=replica):
+            return replica, ""
+        case do.LaunchNode(node=node, offer=offer):
+            return node, f" {offer}"
+        case do.RegroupGang(workload=name, generation=generation):
+            return name, f" generation {generation}"
+        case (
+            do.AddSlot(slot=slot)
+            | do.CloseSlot(slot=slot)
+            | do.RemoveSlot(slot=slot)
+            | do.GiveUpSlot(slot=slot)
+        ):
+            return slot, ""
+        case do.EngageBrake(scope=scope) | do.ReleaseBrake(scope=scope):
+            return scope, ""
+        case do.ListPool(pool=pool):
+            return pool, ""
+        case do.RaiseFinding(finding=finding):
+            return finding.node, f" {finding.name}"
+        case (
+            do.AskProvider(node=node)
+            | do.TerminateNode(node=node)
+            | do.WatchNode(node=node)
+            | do.CordonNode(node=node)
+            | do.UncordonNode(node=node)
+            | do.DrainNode(node=node)
+            | do.ResetNode(node=node)
+            | do.QuarantineNode(node=node)
+        ):
+            return node, ""
+        case _:
+            assert_never(action)
+
+
+def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
+    """Kind, subject and text; none: nobody would want to read it."""
+    match event:
+        case ev.NodeJudged(node=node, verdict=verdict):
+            why = "" if verdict.level is Level.ALIVE else f" ({verdict.evidence})"
+            return "verdict", node, f"{verdict.level}: {verdict.rule}{why}"
+        case ev.LeaderChanged(leader=leader, generation=generation):
+            return "leader", leader, f"leads, generation {generation}"
+        case ev.FindingRaised(finding=finding):
+            return "finding", finding.node, f"{finding.name}: {finding.evidence}"
+        case ev.FindingCleared(node=node, name=name):
+            return "finding", node, f"{name}: cleared"
+        case ev.ReplicaStarted() | ev.ReplicaReady() | ev.ReplicaEnded():
+            return "event", event.replica, _tell_replica(event)
+        case (
+            ev.WorkloadApplied()
+            | ev.WorkloadDeleted()
+            | ev.PoolApplied()
+            | ev.PolicyApplied()
+            | ev.OperatorOrdered()
+        ):
+            return "user", *_tell_order(event)
+        case (
+            ev.NodeJoined()
+            | ev.NodeSaidGoodbye()
+            | ev.SpotNoticed()
+            | ev.LinkClosed()
+            | ev.PeerAnswered()
+            | ev.ProviderAnswered()
+            | ev.NodeLaunched()
+            | ev.NodeTerminated()
+            | ev.NodeReset()
+            | ev.ActionFailed()
+        ):
+            return "event", event.node, _tell_node(event)
+        case ev.PoolListed() | ev.CheckpointSaved():
+            return None
+        case _:
+            assert_never(event)
+
+
+def _tell_replica(event: ev.ReplicaStarted | ev.ReplicaReady | ev.ReplicaEnded) -> str:
+    match event:
+        case ev.ReplicaStarted(node=node, port=port):
+            return f"started on {node}" + (f", port {port}" if port else "")
+        case ev.ReplicaReady(node=node):
+            return f"ready on {node}"
+        case ev.ReplicaEnded(node=node, how=how, why=why):
+            return f"{how} on {node}" + (f": {why}" if why else "")
+        case _:
+            assert_never(event)
+
+
+def _tell_order(
+    event: ev.WorkloadApplied | ev.WorkloadDeleted | ev.PoolApplied | ev.PolicyApplied | ev.OperatorOrdered,
+) -> tuple[str, str]:
+    """What somebody wanted: of whom or what, and what."""
+    match event:
+        case ev.WorkloadApplied(workload=workload):
+            paused = ", paused" if workload.paused else ""
+            return workload.name, f"applied, version {workload.version}{paused}"
+        case ev.WorkloadDeleted(workload=name):
+            return name, "deleted"
+        case ev.PoolApplied(pool=pool):
+            return pool.name, f"pool applied, {pool.min} to {many(pool.max, 'node')}"
+        case ev.PolicyApplied():
+            return "policy", "applied"
+        case ev.OperatorOrdered(order=order, node=node, why=why):
+            return node, f"{order}: {why}"
+        case _:
+            assert_never(event)
+
+
+NodeNews = (
+    ev.NodeJoined
+    | ev.NodeSaidGoodbye
+    | ev.SpotNoticed
+    | ev.LinkClosed
+    | ev.PeerAnswered
+    | ev.ProviderAnswered
+    | ev.NodeLaunched
+    | ev.NodeTerminated
+    | ev.NodeReset
+    | ev.ActionFailed
+)
+
+
+def _tell_node(event: NodeNews) -> str:
+    match event:
+        case ev.NodeJoined(running=running):
+            return f"joined with {many(len(running), 'replica')}" if running else "joined"
+        case ev.NodeSaidGoodbye():
+            return "said goodbye"
+        case ev.SpotNoticed():
+            return "spot notice"
+        case ev.LinkClosed():
+            return "its link closed"
+        case ev.PeerAnswered(peer=peer, answer=answer):
+            return f"{peer} probed it: {answer}"
+        case ev.ProviderAnswered(word=word):
+            return f"its provider says: {word}"
+        case ev.NodeLaunched():
+            return "launched: its provider has it"
+        case ev.NodeTerminated():
+            return "its provider confirms that it is gone"
+        case ev.NodeReset():
+            return "was reset"
+        case ev.ActionFailed(error=error, why=why):
+            return f"{error}: {why}"
+        case _:
+            assert_never(event)

@@ -1,0 +1,64 @@
+"""The registry's twin: tokens, keys and secrets in memory."""
+
+from msgspec.structs import replace
+
+from holdfast.adapters.stores.joining import unfit
+from holdfast.ports.errors import Denied, Unreachable
+from holdfast.ports.registry import Identity, Token
+
+
+class SimRegistry:
+    def __init__(self) -> None:
+        self.secrets: dict[str, bytes] = {}
+        self.known: dict[str, Token] = {}  # by id
+        self.identities: dict[str, Identity] = {}
+        self.down = False
+
+    async def secret(self, name: str, proposal: bytes) -> bytes:
+        self._answer()
+        return self.secrets.setdefault(name, proposal)
+
+    async def add(self, token: Token) -> None:
+        self._answer()
+        for other in self.known.values():
+            if (other.id == token.id) != (other.hash == token.hash):
+                raise Denied(f"there is another token with the id or the secret of {token.id}")
+        self.known.setdefault(token.id, token)
+
+    async def tokens(self) -> tuple[Token, ...]:
+        self._answer()
+        return tuple(sorted(self.known.values(), key=lambda token: (token.created_at, token.id)))
+
+    async def find(self, hash: bytes) -> Token | None:
+        self._answer()
+        return next((token for token in self.known.values() if token.hash == hash), None)
+
+    async def revoke(self, id: str) -> bool:
+        self._answer()
+        return self.known.pop(id, None) is not None
+
+    async def identity(self, node: str) -> Identity | None:
+        self._answer()
+        return self.identities.get(node)
+
+    async def enrol(self, identity: Identity, token: bytes | None) -> str:
+        self._answer()
+        known = self.identities.get(identity.node)
+        if known is not None:
+            return "" if known.key == identity.key else f"the name {identity.node} belongs to another key"
+        if token is not None:
+            found = await self.find(token)
+            why = unfit(found, identity)
+            if why or found is None:
+                return why
+            self.known[found.id] = replace(found, used_by=identity.node)
+        self.identities[identity.node] = identity
+        return ""
+
+    async def forget(self, node: str) -> None:
+        self._answer()
+        self.identities.pop(node, None)
+
+    def _answer(self) -> None:
+        if self.down:
+            raise Unreachable("the registry does not answer")
