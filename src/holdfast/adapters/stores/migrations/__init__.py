@@ -1,0 +1,1 @@
+"""How a database comes to the present schema, step by step."""

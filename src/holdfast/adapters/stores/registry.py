@@ -1,0 +1,102 @@
+"""Tokens, keys of nodes and shared secrets, in the same database as the journal.
+
+Writers take turns (see `Backend.lock_registry`), so what a write looked at still holds when it is committed:
+a join token enrols one node, whoever else tries it in the same moment.
+"""
+
+from functools import partial
+from typing import Any
+
+from msgspec.structs import asdict
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from holdfast.adapters.stores.database import Database
+from holdfast.adapters.stores.joining import unfit
+from holdfast.adapters.stores.schema import identities, secrets, tokens
+from holdfast.ports.errors import Denied
+from holdfast.ports.registry import Identity, Role, Token
+
+
+class SqlRegistry:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def secret(self, name: str, proposal: bytes) -> bytes:
+        found = await self.database.read(partial(_secret, name))
+        if found is not None:
+            return found
+        return await self.database.write(partial(self._propose, name, proposal))
+
+    def _propose(self, name: str, proposal: bytes, connection: Connection) -> bytes:
+        self.database.backend.lock_registry(connection)
+        found = _secret(name, connection)
+        if found is None:
+            connection.execute(insert(secrets), {"name": name, "value": proposal})
+        return proposal if found is None else found
+
+    async def add(self, token: Token) -> None:
+        await self.database.write(partial(self._add, token))
+
+    def _add(self, token: Token, connection: Connection) -> None:
+        self.database.backend.lock_registry(connection)
+        same = (tokens.c.id == token.id) | (tokens.c.hash == token.hash)
+        known = [_token(row) for row in connection.execute(select(tokens).where(same))]
+        if any((one.id, one.hash) != (token.id, token.hash) for one in known):
+            raise Denied(f"there is another token with the id or the secret of {token.id}")
+        if not known:
+            connection.execute(insert(tokens), asdict(token))
+
+    async def tokens(self) -> tuple[Token, ...]:
+        asked = select(tokens).order_by(tokens.c.created_at, tokens.c.id)
+        rows = await self.database.read(lambda connection: connection.execute(asked).all())
+        return tuple(_token(row) for row in rows)
+
+    async def find(self, hash: bytes) -> Token | None:
+        return await self.database.read(partial(_find, hash))
+
+    async def revoke(self, id: str) -> bool:
+        gone = delete(tokens).where(tokens.c.id == id)
+        return await self.database.write(lambda connection: connection.execute(gone).rowcount > 0)
+
+    async def identity(self, node: str) -> Identity | None:
+        return await self.database.read(partial(_identity, node))
+
+    async def enrol(self, identity: Identity, token: bytes | None) -> str:
+        return await self.database.write(partial(self._enrol, identity, token))
+
+    def _enrol(self, identity: Identity, hash: bytes | None, connection: Connection) -> str:
+        self.database.backend.lock_registry(connection)
+        known = _identity(identity.node, connection)
+        if known is not None:
+            return "" if known.key == identity.key else f"the name {identity.node} belongs to another key"
+        if hash is not None:
+            why = unfit(_find(hash, connection), identity)
+            if why:
+                return why
+            used = update(tokens).where(tokens.c.hash == hash).values(used_by=identity.node)
+            connection.execute(used)
+        connection.execute(insert(identities), asdict(identity))
+        return ""
+
+    async def forget(self, node: str) -> None:
+        gone = delete(identities).where(identities.c.node == node)
+        await self.database.write(lambda connection: connection.execute(gone))
+
+
+def _secret(name: str, connection: Connection) -> bytes | None:
+    value = connection.execute(select(secrets.c.value).where(secrets.c.name == name)).scalar()
+    return bytes(value) if value is not None else None
+
+
+def _find(hash: bytes, connection: Connection) -> Token | None:
+    row = connection.execute(select(tokens).where(tokens.c.hash == hash)).one_or_none()
+    return _token(row) if row is not None else None
+
+
+def _identity(node: str, connection: Connection) -> Identity | None:
+    row = connection.execute(select(identities).where(identities.c.node == node)).one_or_none()
+    return Identity(row.node, row.key, row.pool, row.enrolled_at) if row is not None else None
+
+
+def _token(row: Row[Any]) -> Token:
+    return Token(**{**row._mapping, "role": Role(row.role)})

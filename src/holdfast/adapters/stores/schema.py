@@ -1,0 +1,112 @@
+"""The tables, as they are after the last migration.
+
+`head` has one row, and it is the whole safety argument: who leads, under which generation, and how long the
+journal is. An append moves `length` on in one guarded update, which locks the row; so appends queue up behind
+one another, and one of an old generation, or of a leader that has not read everything, finds nothing to
+update. The length is kept, not counted, because the beginning of the journal may be pruned.
+
+Entries are JSON text, not msgpack: the journal is the audit trail, and a person with `sqlite3` or `psql` can
+read it. Decoding costs the same, about 1 us an entry, and the text is a third longer. History lines are
+written with the entry they tell of, so that nobody who asks for history makes us read the journal.
+"""
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Index,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+)
+
+REVISIONS: Final = ("0001",)  # every migration there is, the oldest first
+
+metadata = MetaData()
+
+head = Table(
+    "head",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("leader", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("era", Text, nullable=False),  # the clock that `until_ms` was read from: a boot of the machine
+    Column("until_ms", BigInteger, nullable=False),
+    Column("length", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="head_is_one_row"),
+)
+
+journal = Table(
+    "journal",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+history = Table(
+    "history",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("line", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("workload", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+Index("history_of_node", history.c.node, history.c.seq)
+Index("history_of_workload", history.c.workload, history.c.seq)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("length", BigInteger, primary_key=True, autoincrement=False),
+    Column("body", LargeBinary, nullable=False),
+)
+
+planes = Table(  # control planes that were here lately
+    "planes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("address", Text, nullable=False),
+    Column("era", Text, nullable=False),
+    Column("seen_ms", BigInteger, nullable=False),
+)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("hash", LargeBinary, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("used_by", Text, nullable=False),
+)
+
+identities = Table(
+    "identities",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("key", LargeBinary, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("enrolled_at", BigInteger, nullable=False),
+)
