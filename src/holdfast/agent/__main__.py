@@ -1,0 +1,69 @@
+"""`python -m holdfast.agent`: from words to a running agent, and from its end to an exit status.
+
+0: it was ended. 2: it cannot begin, or is refused for good; a person must change something. 1: anything else.
+"""
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.agent import cgroup, machine_facts, neighbours, settings
+from holdfast.agent.agent import Agent
+from holdfast.agent.home import Home, Unusable
+from holdfast.agent.processes import ProcessRuntime
+from holdfast.agent.say import Log
+from holdfast.agent.settings import Settings
+
+UNUSABLE = 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        told = settings.read(arguments, os.environ)
+        settings.forget_secrets(os.environ)
+        home = Home(told.root)
+        home.enter()
+        try:
+            _run(told, home)
+        finally:
+            home.leave()
+    except Unusable as problem:
+        print(f"error: {problem}\nhint: {problem.hint}", file=sys.stderr)
+        return UNUSABLE
+    return 0
+
+
+def _run(told: Settings, home: Home) -> None:
+    settings.join_token(told, joined=bool(home.read("joined")))  # better to hear of a missing file now
+    loopback = settings.is_loopback(told.address) if told.address else all(url.loopback for url in told.join)
+    listener = neighbours.listen(home, loopback=loopback, v6=":" in told.address)
+    try:
+        asyncio.run(_live(told, home, listener))
+    finally:
+        listener.close()
+
+
+async def _live(told: Settings, home: Home, listener: socket.socket) -> None:
+    log = Log(as_json=told.log_json)
+    runtime = ProcessRuntime(
+        home.path,
+        probe_socket=listener,
+        environment={**os.environ, "HOLDFAST_NODE": told.name},
+        checkpoint_root=told.checkpoints,
+        cgroup_root=Path(group) if (group := cgroup.find()) else None,
+    )
+    capacity = machine_facts.resources(told.cpu_milli, told.memory_mib, told.gpus, told.gpu_kind)
+    agent = Agent(told, home, runtime, neighbours.Neighbours(listener), capacity, log)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, agent.end)
+    gc.freeze()  # what is here now stays: no need to look at it again and again
+    await agent.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,237 @@
+"""A node's agent: keeps a link to whoever leads, and its hands at work.
+
+Its end is not the end of what it started: the shims go on, and the next agent finds them. So it may crash, be
+killed or be upgraded at any time. Only when it was told so at its start does it stop everything first, and
+then it says goodbye.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from holdfast.agent.control_planes import ControlPlanes
+from holdfast.agent.conversation import Conversation, Ending, Lost, Self
+from holdfast.agent.hands import Hands, Machinery
+from holdfast.agent.home import Home, Unusable
+from holdfast.agent.link import NoLink, connect, tls_context
+from holdfast.agent.neighbours import Neighbours
+from holdfast.agent.say import Log
+from holdfast.agent.settings import Settings, Url, join_token, read_urls
+from holdfast.core.node import NodeMachine
+from holdfast.model.resources import Resources
+from holdfast.wire.messages import FINAL, Moved, Refused, Welcome
+
+LEASE_LOOK_S = 1.0  # at least so often: a timer sleeps when the machine does, the lease does not
+LEASE_WAIT_S = 0.2  # while there is none
+LAST_WORDS_S = 3.0
+STOP_SLACK_S = 5.0
+LOOK_AGAIN_S = 0.02
+REPEAT_EVERY = 20  # times that the same trouble is met before it is told again
+
+
+class Agent:
+    def __init__(
+        self,
+        settings: Settings,
+        home: Home,
+        runtime: Machinery,
+        neighbours: Neighbours,
+        capacity: Resources,
+        log: Log,
+    ) -> None:
+        self._settings, self._home, self._runtime, self._neighbours = settings, home, runtime, neighbours
+        self._log = log
+        self._tls = tls_for(settings) if _needs_tls(settings) else None
+        self._me = Self(settings, home.key(), os.urandom(8).hex(), capacity, self._token)
+        self._planes = ControlPlanes(settings.join, read_urls(home.read("control_planes")), random.random)
+        self._ending, self._hurry = asyncio.Event(), asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hands = Hands(runtime, self._spawn, log)
+        self._talk: Conversation | None = None
+        self._was_welcomed = False  # ever, by anybody
+        self._refused: Unusable | None = None
+        self._met: set[Url] = set()  # control planes that spoke our language
+        self._hopeless: set[Url] = set()  # where there seems to be none
+        self._trouble, self._times = "", 0
+
+    @property
+    def machine(self) -> NodeMachine:
+        return self._hands.machine
+
+    def end(self) -> None:
+        """By a signal, for one. Twice: do not wait for anything."""
+        if self._ending.is_set():
+            self._hurry.set()
+        self._ending.set()
+
+    async def run(self) -> None:
+        """Until `end`; raises Unusable when nobody will ever have us."""
+        try:
+            adopted = await self._hands.adopt()
+        except OSError as error:
+            why = f"what is kept in {self._home.path} cannot be taken over: {error.strerror or error}"
+            raise Unusable(why, "is the disk full, or is something there not ours?") from None
+        await self._neighbours.open()
+        self._log.info("agent started", node=self._settings.name, pid=os.getpid(), adopted=adopted)
+        try:
+            async with asyncio.TaskGroup() as group:
+                duties = [group.create_task(self._keep_link()), group.create_task(self._watch_lease())]
+                await self._ending.wait()
+                if self._settings.stop_all_on_exit and self._refused is None:
+                    await self._stop_all()
+                for duty in duties:
+                    duty.cancel()
+        finally:
+            await self._close()
+        if self._refused is not None:
+            raise self._refused
+        self._log.info("agent ended", leaves=len(self._hands.machine.processes))
+
+    async def _close(self) -> None:
+        self._neighbours.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SLACK_S):
+                while self._hands.busy:  # a start is not left half way
+                    await asyncio.wait(set(self._tasks))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._runtime.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error  # a fault of ours: the loop reports it
+
+    async def _watch_lease(self) -> None:
+        while True:
+            left_s = self._hands.lease_left_ms() / 1000
+            await asyncio.sleep(min(left_s or LEASE_WAIT_S, LEASE_LOOK_S))
+            self._hands.check_lease()
+
+    # the link
+
+    async def _keep_link(self) -> None:
+        while self._refused is None:
+            url = self._planes.next()
+            try:
+                await self._meet(url)
+            except NoLink as problem:
+                self._no_link(url, problem)
+            if self._refused is None:
+                await asyncio.sleep(self._planes.wait_s())
+        self._ending.set()
+
+    async def _meet(self, url: Url) -> None:
+        talk = Conversation(self._me, self._hands, self._runtime, self._neighbours, self._spawn, self._log)
+        talk.welcomed = lambda welcome: self._welcomed(url, welcome)
+        self._talk = talk
+        try:
+            await connect(url, self._tls_to(url), talk)
+            self._ended(url, talk, await talk.over)
+        finally:
+            self._talk = None
+            await talk.close(at_once=not self._ending.is_set())
+
+    def _tls_to(self, url: Url) -> ssl.SSLContext | None:
+        if url.scheme != "https":
+            return None
+        self._tls = self._tls or tls_for(self._settings)
+        return self._tls
+
+    def _welcomed(self, url: Url, welcome: Welcome) -> None:
+        self._log.info("welcomed", by=url, lease_ms=welcome.lease_ms, beat_ms=welcome.beat_ms)
+        self._was_welcomed, self._trouble = True, ""
+        self._planes.welcomed(url, read_urls(" ".join(welcome.control_planes)))
+        self._remember()
+        if not self._home.read("joined"):
+            self._home.keep("joined", str(url))
+
+    def _ended(self, url: Url, talk: Conversation, ending: Ending) -> None:
+        self._met.add(url)
+        self._hopeless.discard(url)
+        match ending:
+            case Lost(why=why, deaf=deaf):
+                self._tell("link lost", by=url, why=why)
+                self._planes.lost(was_welcomed=talk.welcome is not None, deaf=deaf)
+            case Moved(leader=leader, control_planes=others):
+                self._tell("sent on", by=url, leader=leader or "nobody leads yet")
+                known = read_urls(leader)
+                self._planes.moved(known[0] if known else None, (*read_urls(" ".join(others)), *known))
+                self._remember()
+            case Refused(code=code, why=why, hint=hint):
+                self._tell("refused", by=url, code=code, why=why, hint=hint)
+                self._planes.refused(final=code in FINAL)
+                if code == "token":  # they do not know our key any more: bring the token again
+                    self._home.drop("joined")
+                if code in FINAL and not self._was_welcomed:
+                    self._refused = Unusable(f"{url} refuses this node: {why}", hint or "ask its operator")
+
+    def _no_link(self, url: Url, problem: NoLink) -> None:
+        self._tell("no link", by=url, why=problem)
+        self._planes.lost(was_welcomed=False)
+        if problem.hint and url not in self._met:
+            self._hopeless.add(url)
+        if not self._was_welcomed and self._hopeless >= set(self._planes.known):
+            self._refused = Unusable(f"{url}: {problem}", problem.hint)
+
+    def _tell(self, event: str, **words: object) -> None:
+        """The same trouble again and again is told now and then."""
+        trouble = f"{event} {words}"
+        self._times = self._times + 1 if trouble == self._trouble else 0
+        self._trouble = trouble
+        if self._times % REPEAT_EVERY == 0:
+            self._log.warning(event, **words)
+
+    def _remember(self) -> None:
+        urls = " ".join(map(str, self._planes.learned))
+        if urls != self._home.read("control_planes"):
+            self._home.keep("control_planes", urls)
+
+    def _token(self) -> str:
+        joined = bool(self._home.read("joined"))
+        return "" if joined else join_token(self._settings, joined=joined)
+
+    # the end
+
+    async def _stop_all(self) -> None:
+        """Everything is stopped and its end told, if anybody listens; then we say goodbye."""
+        machine = self._hands.machine
+        grace_ms = self._hands.stop_all()
+        if self._talk is not None:
+            self._talk.say_leaving(grace_ms)
+        grace_s = grace_ms / 1000
+        await self._wait_while(lambda: bool(machine.processes), grace_s + STOP_SLACK_S)
+        await self._wait_while(lambda: bool(machine.reports) and self._is_heard(), LAST_WORDS_S)
+        if self._talk is not None and not machine.processes:
+            self._talk.say_goodbye()
+
+    def _is_heard(self) -> bool:
+        return self._talk is not None and self._talk.welcome is not None
+
+    async def _wait_while(self, true: Callable[[], bool], longest_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest_s):
+                while true() and not self._hurry.is_set():
+                    await asyncio.sleep(LOOK_AGAIN_S)
+
+
+def _needs_tls(settings: Settings) -> bool:
+    return settings.ca is not None or any(url.scheme == "https" for url in settings.join)
+
+
+def tls_for(settings: Settings) -> ssl.SSLContext:
+    try:
+        return tls_context(str(settings.ca or ""), insecure=settings.insecure)
+    except OSError as error:
+        why = f"the certificates in {settings.ca} cannot be used: {error.strerror or error}"
+        raise Unusable(why, "--ca takes a file of PEM certificates") from None

@@ -1,0 +1,78 @@
+"""Ports for replicas. One is free if nothing is bound to it, and if no other agent of this machine has just
+given it away.
+
+Between the choice and the moment the program binds it, a port is spoken for by an abstract unix socket of its
+name: the kernel lets one process have a name, among exactly those that share its ports, and takes it back
+when that process ends, however it ends. A lock file would be left behind.
+"""
+
+import contextlib
+import random
+import socket
+
+from holdfast.ports.errors import CapacityShort
+
+PORTS = (20_000, 29_999)
+
+
+class Ports:
+    def __init__(self, first: int, last: int) -> None:
+        self._first = first
+        self._count = last - first + 1
+        self._next = random.randrange(self._count)
+        self._held: dict[int, socket.socket | None] = {}
+
+    def allot(self) -> int:
+        """The next free one after the last, so that a port that was just given up rests. CapacityShort: none
+        is free."""
+        for _ in range(self._count):
+            port = self._first + self._next
+            self._next = (self._next + 1) % self._count
+            if port not in self._held and self._hold(port):
+                return port
+        raise CapacityShort("every port that replicas may have is taken")
+
+    def keep(self, port: int) -> None:
+        """A replica that we found running has it."""
+        if port and port not in self._held:
+            self._held[port] = _speak_for(port)
+
+    def release(self, port: int) -> None:
+        name = self._held.pop(port, None)
+        if name is not None:
+            name.close()
+
+    def close(self) -> None:
+        for port in list(self._held):
+            self.release(port)
+
+    def _hold(self, port: int) -> bool:
+        name = _speak_for(port)
+        if name is None:
+            return False
+        if not _free(port):
+            name.close()
+            return False
+        self._held[port] = name
+        return True
+
+
+def _speak_for(port: int) -> socket.socket | None:
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0holdfast port {port}")
+    except OSError:
+        name.close()
+        return None
+    return name
+
+
+def _free(port: int) -> bool:
+    with contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as trial:
+        # A connection that lingers from before does not keep a server from binding.
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("", port))
+        except OSError:
+            return False
+    return True

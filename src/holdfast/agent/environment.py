@@ -1,0 +1,116 @@
+"""What a program finds when it starts, and where it reads later what has changed.
+
+    PORT, HOLDFAST_PORT           the port it was given on its node
+    HOLDFAST_NODE                 where it runs
+    HOLDFAST_WORKLOAD, _SLOT      which seat of which workload it fills
+    HOLDFAST_INDEX                the number of that seat
+    HOLDFAST_REPLICA, _EPOCH      which filling of it: a higher epoch is its heir
+    HOLDFAST_ROLE                 active or standby, when it started
+    HOLDFAST_CHECKPOINT_DIR       kept from one filling of the seat (or of the gang) to the next
+    HOLDFAST_RESUME_MS            the work that its last known checkpoint holds
+    HOLDFAST_PROGRESS_FILE        where it may write that number when it has saved another
+    HOLDFAST_STATE_FILE           JSON of what may change: role, epoch, slot, gang, rank, peers
+    HOLDFAST_RANK, _WORLD_SIZE, _PEERS   in a gang, as it was at the start
+    CUDA_VISIBLE_DEVICES          the GPUs it was given, if it asked for any
+
+Everything else is the agent's own environment, without its secrets.
+"""
+
+import signal
+
+import msgspec
+
+from holdfast.core.node import Wanted
+from holdfast.ports.runtime import Task
+
+MARK = "HOLDFAST_SHIM"  # inherited by everything that the program starts
+PROBE_MARK = "HOLDFAST_PROBE"
+_SECRET = "HOLDFAST_TOKEN"
+
+
+class Folders(msgspec.Struct, frozen=True):
+    """Of one replica."""
+
+    own: str
+    log: str
+    checkpoint: str
+
+    @property
+    def work(self) -> str:
+        return f"{self.own}/work"
+
+    @property
+    def state(self) -> str:
+        return f"{self.own}/state.json"
+
+    @property
+    def progress(self) -> str:
+        return f"{self.own}/progress"
+
+
+class State(msgspec.Struct, frozen=True):
+    """What a program reads in HOLDFAST_STATE_FILE."""
+
+    role: str
+    epoch: int
+    slot: str
+    gang: int
+    rank: int
+    peers: tuple[str, ...]  # address:port, by rank
+    checkpoint_dir: str = ""  # of its seat: a standby that is promoted goes on from there
+
+
+def state_of(wanted: Wanted, checkpoint: str = "") -> State:
+    peers = tuple(f"{peer.address}:{peer.port}" for peer in wanted.peers)
+    names = [peer.replica for peer in wanted.peers]
+    rank = names.index(wanted.replica) if wanted.replica in names else 0
+    return State(wanted.role.value, wanted.epoch, wanted.slot, wanted.gang, rank, peers, checkpoint)
+
+
+def seat_of(slot: str) -> str:
+    """`0` of `web/0`, `s0` of `web/s0`."""
+    return slot.rpartition("/")[2]
+
+
+def shims(env: dict[str, str]) -> dict[str, str]:
+    """For the shim itself: what tells whose process it is, and nothing else."""
+    return {name: value for name, value in env.items() if name.startswith("HOLDFAST_")}
+
+
+def environ_of(task: Task, inherited: dict[str, str], folders: Folders, mark: str) -> dict[str, str]:
+    wanted, state = task.wanted, state_of(task.wanted)
+    env = {name: value for name, value in inherited.items() if not name.startswith(_SECRET)}
+    env |= task.brief.program.env
+    env |= {
+        "PORT": str(task.port),
+        "HOLDFAST_PORT": str(task.port),
+        "HOLDFAST_WORKLOAD": task.workload,
+        "HOLDFAST_REPLICA": wanted.replica,
+        "HOLDFAST_SLOT": wanted.slot,
+        "HOLDFAST_INDEX": seat_of(wanted.slot).removeprefix("s"),
+        "HOLDFAST_EPOCH": str(wanted.epoch),
+        "HOLDFAST_ROLE": state.role,
+        "HOLDFAST_CHECKPOINT_DIR": folders.checkpoint,
+        "HOLDFAST_STATE_FILE": folders.state,
+        "HOLDFAST_PROGRESS_FILE": folders.progress,
+        "HOLDFAST_RESUME_MS": str(wanted.resume_ms),
+        MARK: mark,
+    }
+    if wanted.gang:
+        env["HOLDFAST_RANK"] = str(state.rank)
+        env["HOLDFAST_WORLD_SIZE"] = str(max(1, len(state.peers)))
+        env["HOLDFAST_PEERS"] = ",".join(state.peers)
+    if wanted.needs.gpu_milli:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, wanted.devices))
+    return env
+
+
+def signal_number(name: str) -> int:
+    """0: none is asked for. ValueError: there is no such signal."""
+    if not name:
+        return 0
+    full = name.upper()
+    full = full if full.startswith("SIG") else f"SIG{full}"
+    if full not in signal.Signals.__members__:
+        raise ValueError(f"no such signal: {name}")
+    return signal.Signals[full].value

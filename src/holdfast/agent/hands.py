@@ -1,0 +1,220 @@
+"""Does what the node's own judgement says, and tells it what came of it.
+
+All judgement is in `core.node.NodeMachine`; here are its hands, as in the simulator, with real processes. Two
+things are kept that it rests on. Instructions about one replica are carried out in their order, though a
+start takes a while. And a lease that ran out has ended what it covered before it can be renewed: an agent
+that was stopped and wakes up with an answer in its buffer must not keep alive what has been started elsewhere
+by now.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from holdfast.agent.kernel import boot_ms
+from holdfast.agent.say import Log
+from holdfast.core.node import Brief, DesiredSet, Do, Instruction, NodeMachine, Process, Report, Stopping
+from holdfast.model.event import Ended
+from holdfast.model.units import SECOND, Instant, Millis
+from holdfast.ports.errors import CapacityShort
+from holdfast.ports.runtime import Exit, Runtime, Task, Usage
+
+STARTS_AT_ONCE = 16
+WHY_MAX = 1_000  # characters
+GRACE_MS = 10 * SECOND  # for what runs without a brief that we know of
+
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
+
+
+class Machinery(Runtime, Protocol):
+    """A runtime on one machine: it also knows which ports are free there."""
+
+    def allot_port(self) -> int:
+        """CapacityShort: none is free."""
+
+
+class Hands:
+    def __init__(self, runtime: Machinery, spawn: Spawn, log: Log) -> None:
+        self.machine = NodeMachine(lease_ms=0)
+        self.news: Callable[[], None] = lambda: None  # there are reports, or a set was carried out
+        self.confirmed = -1  # the last set that was carried out
+        self._runtime, self._spawn, self._log = runtime, spawn, log
+        self._briefs: dict[str, Brief] = {}
+        self._tasks: dict[str, Task] = {}  # of what runs
+        self._starting: dict[str, list[Instruction]] = {}  # and what to do with it then
+        self._leaving = False  # nothing is begun any more
+        self._turns = asyncio.Semaphore(STARTS_AT_ONCE)
+        runtime.ended, runtime.ready = self._ended, self._ready
+
+    # an agent begins
+
+    async def adopt(self) -> int:
+        """Takes over what an earlier agent started; says everything about it again, because nobody knows what
+        has been heard. How many still run."""
+        machine, found = self.machine, await self._runtime.adopt()
+        machine.lease_until = self._runtime.lease_until()
+        for each in found:
+            replica = each.task.wanted.replica
+            machine.processes[replica] = Process(each.task.wanted)
+            self._tasks[replica] = each.task
+            machine.reports.append(Report(replica, "started", port=each.task.port))
+        for each in found:
+            if each.exit is not None:
+                self._ended(each.exit)
+            elif each.ready:
+                machine.became_ready(each.task.wanted.replica)
+        self.check_lease()
+        return len(machine.processes)
+
+    # what the control plane says
+
+    def renew(self, sent_at: Instant) -> None:
+        """What we sent then was answered."""
+        self.check_lease()
+        now = boot_ms()
+        lapsed = now >= self.machine.lease_until
+        self.machine.renewed(sent_at)
+        self._runtime.renew(self.machine.lease_until)
+        if lapsed:
+            self._carry_out(self.machine.start_what_can(now))
+
+    def wants(self, desired: DesiredSet) -> bool:
+        """False: it is older than what we know, and refused."""
+        if self._leaving:
+            return False
+        return self._take(desired)
+
+    def _take(self, desired: DesiredSet) -> bool:
+        machine = self.machine
+        instructions = machine.wants(desired, boot_ms())
+        if (machine.leader, machine.generation) != (desired.leader, desired.generation):
+            self._log.warning("set refused", leader=desired.leader, generation=desired.generation)
+            return False
+        self._briefs = desired.briefs
+        self._carry_out(instructions)
+        self._say_if_carried_out()
+        return True
+
+    def noted(self, before: int) -> None:
+        """Reports below this number will not be forgotten by others, so we may."""
+        machine = self.machine
+        count = min(before - machine.first_report, len(machine.reports))
+        ends = [report.replica for report in machine.reports[: max(0, count)] if report.what == "ended"]
+        machine.acknowledged(machine.first_report + count)
+        for replica in ends:
+            if replica not in machine.processes:
+                self._runtime.forget(replica)
+
+    def running(self) -> tuple[str, ...]:
+        return self.machine.running()
+
+    def stop_all(self) -> Millis:
+        """Asks everything to end, as an empty set would. How long that may take."""
+        graces = {name: self._grace(name) for name in self.machine.processes}
+        stopping = tuple(Stopping(name, grace) for name, grace in graces.items())
+        self._leaving = True
+        self._take(DesiredSet(self.machine.leader, self.machine.generation, stopping=stopping))
+        return max(graces.values(), default=0)
+
+    def _grace(self, replica: str) -> Millis:
+        task = self._tasks.get(replica)
+        return task.brief.grace_ms if task is not None else GRACE_MS
+
+    def usage(self) -> dict[str, Usage]:
+        return self._runtime.usage()
+
+    # what time does
+
+    def check_lease(self) -> None:
+        over = self.machine.lease_ran_out(boot_ms())
+        if over:
+            self._log.warning("lease ran out", kills=",".join(each.wanted.replica for each in over))
+            self._carry_out(over)
+
+    def lease_left_ms(self) -> Millis:
+        return max(0, self.machine.lease_until - boot_ms())
+
+    # what the processes do
+
+    def _ready(self, replica: str) -> None:
+        self.machine.became_ready(replica)
+        self.news()
+
+    def _ended(self, gone: Exit) -> None:
+        self._tasks.pop(gone.replica, None)
+        why = gone.why[:WHY_MAX]
+        self._log.info("replica ended", replica=gone.replica, how=gone.how, why=why)
+        more = self.machine.ended(gone.replica, gone.how, gone.progress_ms, why, boot_ms())
+        self.news()
+        self._carry_out(more)
+
+    # instructions
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            later = self._starting.get(instruction.wanted.replica)
+            if instruction.do is Do.START:
+                self._begin(instruction)
+            elif later is not None:
+                later.append(instruction)
+            else:
+                self._do(instruction)
+        if instructions:
+            self.news()
+
+    def _do(self, instruction: Instruction) -> None:
+        replica = instruction.wanted.replica
+        if replica not in self.machine.processes:
+            return
+        self._log.info("replica " + instruction.do, replica=replica)
+        match instruction.do:
+            case Do.STOP:
+                self._runtime.stop(replica, instruction.deadline)
+            case Do.KILL:
+                self._runtime.kill(replica)
+            case Do.TELL:
+                self._runtime.tell(instruction.wanted)
+            case Do.START:
+                self._begin(instruction)
+
+    def _begin(self, instruction: Instruction) -> None:
+        wanted = instruction.wanted
+        workload = wanted.slot.rsplit("/", 1)[0]
+        brief = self._briefs.get(workload)
+        if brief is None:
+            self._ended(
+                Exit(wanted.replica, Ended.FAILED, "no program: the workload has none that we know of")
+            )
+            return
+        try:
+            port = self._runtime.allot_port()
+        except CapacityShort as error:
+            self._ended(Exit(wanted.replica, Ended.FAILED, str(error)))
+            return
+        self.machine.given_port(wanted.replica, port)
+        self._log.info("replica start", replica=wanted.replica, port=port)
+        self._starting[wanted.replica] = []
+        self._spawn(self._start(Task(wanted, workload, brief, port)))
+
+    async def _start(self, task: Task) -> None:
+        replica = task.wanted.replica
+        self._tasks[replica] = task
+        try:
+            async with self._turns:
+                await self._runtime.start(task)
+        except OSError as error:
+            self._ended(Exit(replica, Ended.FAILED, f"could not be started: {error.strerror or error}"))
+        finally:
+            for instruction in self._starting.pop(replica):
+                self._do(instruction)
+            self._say_if_carried_out()
+
+    def _say_if_carried_out(self) -> None:
+        """A set counts as carried out when nothing is being started any more."""
+        if not self._starting:
+            self.confirmed = self.machine.generation
+            self.news()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._starting)

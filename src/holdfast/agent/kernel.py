@@ -1,0 +1,92 @@
+"""What the shim asks of Linux that Python 3.11 does not offer, through ctypes.
+
+Signals come through a file descriptor (they are blocked from the first instant, so none can be missed or kill
+a shim that is still starting), and so does time: a timer on the boot-time clock fires at once after the
+machine was suspended past its end, which a time-out of poll does not. Numbers are those of x86 and ARM.
+"""
+
+import ctypes
+import os
+import time
+
+SIGHUP = 1
+SIGINT = 2
+SIGKILL = 9
+SIGUSR1 = 10
+SIGPIPE = 13
+SIGTERM = 15
+SIGCHLD = 17
+SIGCONT = 18
+SIGXFSZ = 25
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_CLOCK_BOOTTIME = 7
+_CLOEXEC = 0o2000000
+_NONBLOCK = 0o4000
+_TIMER_ABSTIME = 1
+_SIG_SETMASK = 2
+_SIGNAL_BYTES = 128  # of a signalfd_siginfo, and of a sigset_t
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def boot_ms() -> int:
+    """Milliseconds since the machine started; goes on while it is suspended."""
+    return time.clock_gettime_ns(_CLOCK_BOOTTIME) // 1_000_000
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return result
+
+
+def adopt_orphans() -> None:
+    """Whoever loses its parent below us becomes our child."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+
+
+def die_with_parent() -> None:
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
+
+
+def signal_fd(signals: tuple[int, ...]) -> int:
+    """Blocks the signals and returns where they are read instead."""
+    mask = _mask(signals)
+    _checked(_libc.sigprocmask(_SIG_SETMASK, mask, None))
+    return _checked(_libc.signalfd(-1, mask, _CLOEXEC | _NONBLOCK))
+
+
+def signals_of(handle: int) -> set[int]:
+    """The signals that have come since the last call."""
+    try:
+        data = os.read(handle, 32 * _SIGNAL_BYTES)
+    except BlockingIOError:
+        return set()
+    return {int.from_bytes(data[at : at + 4], "little") for at in range(0, len(data), _SIGNAL_BYTES)}
+
+
+def default_signals() -> None:
+    """As a program expects to find them: Python ignores two, and a shim blocks some."""
+    for signal in (SIGPIPE, SIGXFSZ):
+        _libc.signal(signal, None)
+    _checked(_libc.sigprocmask(_SIG_SETMASK, _mask(()), None))
+
+
+def _mask(signals: tuple[int, ...]) -> bytes:
+    bits = 0
+    for signal in signals:
+        bits |= 1 << (signal - 1)
+    return bits.to_bytes(_SIGNAL_BYTES, "little")
+
+
+def timer_fd() -> int:
+    return _checked(_libc.timerfd_create(_CLOCK_BOOTTIME, _CLOEXEC | _NONBLOCK))
+
+
+def set_timer(handle: int, at_ms: int) -> None:
+    """Readable from that instant on; 0: never."""
+    spec = (ctypes.c_long * 4)(0, 0, at_ms // 1000, at_ms % 1000 * 1_000_000)
+    _checked(_libc.timerfd_settime(handle, _TIMER_ABSTIME, spec, None))

@@ -1,0 +1,85 @@
+"""Small files of `name value` lines: what agent and shim tell each other, and leave for the next agent.
+
+Not JSON: the shim reads and writes these too, and reading JSON would double what it imports. A line is still
+something that a person can read with `cat`. A value may hold anything; a newline in it is escaped.
+"""
+
+import os
+
+Fields = list[tuple[str, str]]
+
+ROOM = 2048  # kept free on the disk for the exit record, so that a full disk cannot swallow it
+
+
+def encode(fields: Fields) -> bytes:
+    lines = [f"{name} {_escape(value)}\n" for name, value in fields]
+    return "".join(lines).encode("utf-8", "surrogateescape")
+
+
+def decode(data: bytes) -> Fields:
+    fields = []
+    for line in data.decode("utf-8", "surrogateescape").split("\n"):
+        name, space, value = line.partition(" ")
+        if name and space:
+            fields.append((name, _unescape(value)))
+    return fields
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _unescape(value: str) -> str:
+    return "\\".join(part.replace("\\n", "\n") for part in value.split("\\\\"))
+
+
+def read(path: str) -> Fields:
+    """FileNotFoundError: nobody has written it."""
+    with open(path, "rb") as file:
+        return decode(file.read())
+
+
+def read_number(path: str) -> int:
+    """0 if there is none."""
+    try:
+        with open(path, "rb") as file:
+            return max(0, int(file.read(32)))
+    except (OSError, ValueError):
+        return 0
+
+
+def write(path: str, data: bytes) -> None:
+    """Whoever reads it finds the old or the new, and nothing between."""
+    fresh = f"{path}.new"
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _write_all(handle, data)
+    finally:
+        os.close(handle)
+    os.rename(fresh, path)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    """A disk that is almost full takes a part without complaint."""
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+def reserve(path: str) -> None:
+    """Take the room that `write_reserved` will need, while there is some."""
+    handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _write_all(handle, b" " * ROOM)
+    finally:
+        os.close(handle)
+
+
+def write_reserved(path: str, data: bytes) -> None:
+    """Durable when it returns."""
+    handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(handle, data[:ROOM].ljust(ROOM), 0)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.rename(f"{path}.new", path)

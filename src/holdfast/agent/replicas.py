@@ -1,0 +1,173 @@
+"""What is on disk about each replica of a node, so that another agent can go on where this one ended.
+
+    ROOT/agent.lock                 held by the agent that is here
+    ROOT/lease                      see lease.py
+    ROOT/logs/web%2F0.3/log.0       see logs.py; kept for a while after the end
+    ROOT/replicas/web%2F0.3/        locked as long as its shim lives, also while that is still starting
+        task                        what to run, as this agent was told it last
+        spec, stop                  for the shim
+        running, exit               from the shim
+        ready                       it has passed its readiness probe
+        state.json, progress        for the program, and from it
+        work/                       where it runs, unless it asks for another folder
+    ROOT/gone/                      forgotten, and about to be deleted
+
+The lock is the kernel's word that a shim lives, and no reused process id can counterfeit it.
+"""
+
+import fcntl
+import os
+
+import msgspec
+
+from holdfast.agent import records
+from holdfast.agent.environment import Folders, seat_of, signal_number, state_of
+from holdfast.agent.lease import boot_id
+from holdfast.model.event import Ended
+from holdfast.model.units import Instant, Millis
+from holdfast.ports.runtime import Exit, Task
+
+_task_decoder = msgspec.json.Decoder(Task)
+
+
+class Tree:
+    """The folders below one root."""
+
+    def __init__(self, root: str, checkpoints: str) -> None:
+        self.root = root
+        self.replicas = f"{root}/replicas"
+        self.logs = f"{root}/logs"
+        self.gone = f"{root}/gone"
+        self.lease = f"{root}/lease"
+        self._checkpoints = checkpoints
+
+    def make(self) -> None:
+        for folder in (self.root, self.replicas, self.logs, self.gone):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+
+    def lock(self) -> int:
+        """BlockingIOError: another agent has it."""
+        handle = os.open(f"{self.root}/agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise
+        return handle
+
+    def folders(self, task: Task) -> Folders:
+        name = quoted(task.wanted.replica)
+        seat = "gang" if task.wanted.gang else seat_of(task.wanted.slot)
+        checkpoint = f"{self._checkpoints}/{quoted(task.workload)}/{quoted(seat)}"
+        return Folders(f"{self.replicas}/{name}", f"{self.logs}/{name}", checkpoint)
+
+
+def quoted(name: str) -> str:
+    """As the name of a folder."""
+    name = name.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+    return f"%2E{name[1:]}" if name.startswith(".") else name
+
+
+def lay_out(task: Task, folders: Folders, env: dict[str, str], fields: records.Fields) -> None:
+    """All that a shim needs to start it. FileExistsError: there is one already. ValueError: what is asked for
+    makes no sense."""
+    program = task.brief.program
+    spec = [
+        *fields,
+        ("boot", boot_id()),
+        ("workdir", os.path.join(folders.work, program.workdir)),
+        ("log", folders.log),
+        ("grace_ms", str(task.brief.grace_ms)),
+        ("tell", str(signal_number(program.tell))),
+        ("progress", folders.progress),
+        *(("arg", argument) for argument in program.command),
+        *(("env", f"{name}={value}") for name, value in env.items()),
+    ]
+    os.mkdir(folders.own, 0o700)
+    os.mkdir(folders.work, 0o700)
+    os.makedirs(folders.log, 0o700, exist_ok=True)
+    save_task(task, folders)
+    records.write(f"{folders.own}/spec", records.encode(spec))
+
+
+def save_task(task: Task, folders: Folders) -> None:
+    os.makedirs(folders.checkpoint, exist_ok=True)
+    records.write(folders.state, msgspec.json.encode(state_of(task.wanted, folders.checkpoint)))
+    records.write(f"{folders.own}/task", msgspec.json.encode(task))
+
+
+def load_task(folder: str) -> Task | None:
+    """None: there is nothing, or nothing that we understand."""
+    try:
+        with open(f"{folder}/task", "rb") as file:
+            return _task_decoder.decode(file.read())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def load_spec(folder: str) -> records.Fields:
+    try:
+        return records.read(f"{folder}/spec")
+    except OSError:
+        return []
+
+
+def locked(folder: str) -> bool:
+    """A shim lives there."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def running(folder: str) -> tuple[int, int]:
+    """The shim and the program, by process id; 0: not yet."""
+    try:
+        fields = dict(records.read(f"{folder}/running"))
+        return int(fields.get("shim", "0")), int(fields.get("program", "0"))
+    except (OSError, ValueError):
+        return 0, 0
+
+
+def write_stop(folder: str, deadline: Instant, how: str = "", why: str = "") -> None:
+    fields = [("deadline", str(max(0, deadline))), ("how", how), ("why", why)]
+    records.write(f"{folder}/stop", records.encode([field for field in fields if field[1]]))
+
+
+def read_stop(folder: str) -> dict[str, str]:
+    try:
+        return dict(records.read(f"{folder}/stop"))
+    except OSError:
+        return {}
+
+
+def read_exit(folder: str, replica: str) -> Exit | None:
+    try:
+        fields = dict(records.read(f"{folder}/exit"))
+        return Exit(replica, Ended(fields["how"]), fields["why"], int(fields["progress"]))
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def write_exit(folder: str, exit: Exit) -> None:
+    fields = [("how", exit.how.value), ("why", exit.why), ("progress", str(exit.progress_ms))]
+    records.write_reserved(f"{folder}/exit", records.encode(fields))
+
+
+def progress(folders: Folders) -> Millis:
+    """What the program says that its last checkpoint holds."""
+    return records.read_number(folders.progress)
+
+
+def complaint(folder: str) -> str:
+    """The last thing a shim said that ended by a mistake of ours."""
+    try:
+        with open(f"{folder}/shim.err", encoding="utf-8", errors="replace") as file:
+            lines = file.read(1 << 16).split("\n")
+    except OSError:
+        return ""
+    return next((line for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,219 @@
+"""What an agent is told when it is started: its arguments and one variable of the environment.
+
+Read with argparse: it costs 3 ms and half a megabyte, and the agent has little of either. `holdfast agent`
+takes the same words and becomes this program.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+from collections.abc import Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.agent.home import Unusable
+from holdfast.agent.machine_facts import host_name
+from holdfast.model.place import Place
+
+TOKEN_VARIABLE = "HOLDFAST_JOIN_TOKEN"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+PORTS = {"http": 80, "https": 443}
+
+
+class Url(msgspec.Struct, frozen=True):
+    """Where a control plane listens."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+class Settings(msgspec.Struct, frozen=True):
+    join: tuple[Url, ...]
+    name: str
+    root: Path
+    checkpoints: Path
+    token: str = ""
+    token_file: Path | None = None
+    pool: str = ""
+    offer: str = ""
+    place: Place | None = None
+    cpu_milli: int | None = None  # these three: None: find out
+    memory_mib: int | None = None
+    gpus: int | None = None
+    gpu_kind: str = ""
+    address: str = ""  # empty: whichever the control plane sees
+    allow_chaos: bool = False
+    ca: Path | None = None
+    insecure: bool = False
+    log_json: bool = False
+    stop_all_on_exit: bool = False
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Unusable(message, "holdfast agent --help")
+
+
+def read_url(text: str) -> Url:
+    parts = urlsplit(text if "//" in text else f"//{text}", scheme="http")
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+    if parts.scheme not in PORTS or not parts.hostname or port == -1 or extra:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address of a control plane: http(s)://HOST:PORT")
+    return Url(parts.scheme, parts.hostname, port or PORTS[parts.scheme])
+
+
+def read_urls(text: str) -> tuple[Url, ...]:
+    """Those that make sense: what others tell us of may be anything."""
+    found = []
+    for word in text.split():
+        with contextlib.suppress(argparse.ArgumentTypeError):
+            found.append(read_url(word))
+    return tuple(found)
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _urls(text: str) -> tuple[Url, ...]:
+    return tuple(read_url(word.strip()) for word in text.split(",") if word.strip())
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no name of a node: letters, digits, - _ and ., at most 63"
+        )
+    return text
+
+
+def _place(text: str) -> Place:
+    parts = text.split("/")
+    if len(parts) > 4 or not all(parts):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no place: provider/region/zone/rack, as much as is known"
+        )
+    return Place(*parts)
+
+
+def _milli(text: str) -> int:
+    try:
+        milli = round(float(text) * 1000)
+    except (ValueError, OverflowError):
+        milli = 0
+    if not 0 < milli < 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processors")
+    return milli
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    words = _Parser(
+        prog="holdfast agent",
+        description="Make this machine a node: run what the control plane wants here.",
+        allow_abbrev=False,
+    )
+    say = words.add_argument
+    say("--join", type=_urls, action="extend", metavar="URL[,URL...]", help="the control planes")
+    say("--name", type=_name, metavar="NODE", help="of this node; otherwise the host's")
+    say("--root", type=Path, metavar="DIR", help="where the node keeps its key, its replicas and their logs")
+    say("--token", default="", metavar="T", help=f"join token; better in ${TOKEN_VARIABLE} or a file")
+    say("--token-file", type=Path, metavar="FILE", help="a file with the join token")
+    say("--pool", default="", metavar="POOL", help="the pool to join")
+    say("--offer", default="", metavar="OFFER", help="which of the pool's offers this machine is")
+    say("--place", type=_place, metavar="PROVIDER/REGION/ZONE/RACK", help="its failure domains")
+    say("--cpus", type=_milli, metavar="N", help="processors to lend; otherwise all there are")
+    say("--memory", type=_whole, metavar="MIB", help="memory to lend; otherwise all there is")
+    say("--gpus", type=_whole, metavar="N", help="GPUs to lend; otherwise all there are")
+    say("--gpu-kind", default="", metavar="KIND", help="h100, a100, ...")
+    say("--address", default="", metavar="HOST", help="where peers and clients reach this node")
+    say("--allow-chaos", action="store_true", help="let the control plane rehearse partitions with it")
+    say("--ca", type=Path, metavar="FILE", help="certificates to trust instead of the system's")
+    say("--insecure", action="store_true", help="trust any certificate")
+    say("--checkpoints", type=Path, metavar="DIR", help="where programs keep checkpoints; better shared")
+    say("--log-json", action="store_true", help="log lines as JSON")
+    say("--stop-all-on-exit", action="store_true", help="stop what runs here when the agent is ended")
+    return words
+
+
+def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+    """Raises Unusable for anything that does not make sense."""
+    words = parser().parse_args(arguments)
+    if not words.join:
+        raise Unusable("nobody to join", "say where the control plane is: --join http://HOST:PORT")
+    if words.token and words.token_file:
+        raise Unusable("--token and --token-file say the same thing twice", "give one of them")
+    name = words.name or host_name()
+    root = (words.root or _state(environment) / "holdfast" / "nodes" / name).absolute()
+    return Settings(
+        join=tuple(dict.fromkeys(words.join)),
+        name=name,
+        root=root,
+        checkpoints=(words.checkpoints or root / "checkpoints").absolute(),
+        token=words.token or ("" if words.token_file else environment.get(TOKEN_VARIABLE, "")),
+        token_file=words.token_file,
+        pool=words.pool,
+        offer=words.offer,
+        place=words.place,
+        cpu_milli=words.cpus,
+        memory_mib=words.memory,
+        gpus=words.gpus,
+        gpu_kind=words.gpu_kind,
+        address=words.address,
+        allow_chaos=words.allow_chaos,
+        ca=words.ca,
+        insecure=words.insecure,
+        log_json=words.log_json,
+        stop_all_on_exit=words.stop_all_on_exit,
+    )
+
+
+def forget_secrets(environment: MutableMapping[str, str]) -> None:
+    """What runs here inherits our environment, and is not meant to join under our name."""
+    environment.pop(TOKEN_VARIABLE, None)
+
+
+def _state(environment: Mapping[str, str]) -> Path:
+    folder = environment.get("XDG_STATE_HOME")
+    return Path(folder) if folder else Path(os.path.expanduser("~/.local/state"))
+
+
+def join_token(settings: Settings, *, joined: bool) -> str:
+    """A node that has joined proves itself with its key: then the file may be gone."""
+    if settings.token_file is None:
+        return settings.token
+    try:
+        return settings.token_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        if joined:
+            return ""
+        why = getattr(error, "strerror", None) or error
+        raise Unusable(
+            f"the token file {settings.token_file} cannot be read: {why}", "check --token-file"
+        ) from None

@@ -1,0 +1,116 @@
+"""Logs of replicas, read over the link."""
+
+import asyncio
+from pathlib import Path
+
+from holdfast.agent.tails import PART_BYTES, READERS_MAX
+from holdfast.model.event import Ended
+from holdfast.wire.messages import Beat, LogPart, ReadLog, StopLog
+from tests.agent_rig import agent
+from tests.hub_twin import HubTwin, Line, desired, lived, until, wanted
+
+
+def parts(line: Line, request: int) -> list[LogPart]:
+    return [part for part in line.all(LogPart) if part.request == request]
+
+
+def read(line: Line, request: int) -> bytes:
+    return b"".join(part.data for part in parts(line, request))
+
+
+async def end(line: Line, request: int) -> str:
+    await until(lambda: any(part.end for part in parts(line, request)), f"the end of {request}")
+    assert [part.end for part in parts(line, request)].count(True) == 1
+    return parts(line, request)[-1].why
+
+
+@lived
+async def test_a_log_is_sent_in_parts_from_where_it_was_asked_for(tmp_path: Path) -> None:
+    log = bytes(range(256)) * 2_000
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed()
+        rig.runtime.disk.logs["web/0.1"] = log
+        line.say(ReadLog(1, "web/0.1", 0))
+        line.say(ReadLog(2, "web/0.1", 500_000))
+        line.say(ReadLog(3, "web/0.1", -10))
+        assert [await end(line, request) for request in (1, 2, 3)] == ["", "", ""]
+    assert read(line, 1) == log
+    assert read(line, 2) == log[500_000:]
+    assert read(line, 3) == log[-10:]
+    assert max(len(part.data) for part in line.all(LogPart)) <= PART_BYTES
+
+
+@lived
+async def test_a_log_is_followed_until_its_replica_ends(tmp_path: Path) -> None:
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed()
+        line.say(desired(1, wanted("web/0.1")))
+        await line.report("web/0.1", "started")
+        line.say(ReadLog(1, "web/0.1", 0, follow=True))
+        written = b""
+        for word in (b"one\n", b"two\n"):
+            written += word
+            rig.runtime.disk.logs["web/0.1"] = written
+            await until(lambda: read(line, 1) == written)  # noqa: B023
+        rig.runtime.disk.logs["web/0.1"] = written + b"last words\n"
+        rig.runtime.end("web/0.1", Ended.DONE)
+        assert await end(line, 1) == ""
+    assert read(line, 1) == b"one\ntwo\nlast words\n"
+
+
+@lived
+async def test_a_reader_that_leaves_is_sent_no_more(tmp_path: Path) -> None:
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed(beat_ms=50)
+        line.say(desired(1, wanted("web/0.1")))
+        await line.report("web/0.1", "started")
+        rig.runtime.disk.logs["web/0.1"] = b"one\n"
+        line.say(ReadLog(1, "web/0.1", 0, follow=True))
+        await until(lambda: read(line, 1) == b"one\n")
+        line.say(StopLog(1))
+        line.say(StopLog(77))
+        line.say(ReadLog(2, "web/0.1", 0))
+        await end(line, 2)
+        rig.runtime.disk.logs["web/0.1"] = b"one\ntwo\n"
+        beats = len(line.all(Beat))
+        await until(lambda: len(line.all(Beat)) >= beats + 10)
+        assert read(line, 1) == b"one\n"
+
+
+@lived
+async def test_a_log_that_is_not_here_is_said_to_be_missing(tmp_path: Path) -> None:
+    async with HubTwin() as hub, agent(tmp_path, hub.url):
+        line = await hub.welcomed()
+        line.say(ReadLog(1, "web/9.9", 0, follow=True))
+        assert await end(line, 1) == "nothing of web/9.9 is here"
+
+
+@lived
+async def test_too_many_readers_are_told_so(tmp_path: Path) -> None:
+    async with HubTwin() as hub, agent(tmp_path, hub.url):
+        line = await hub.welcomed()
+        line.say(desired(1, wanted("web/0.1")))
+        await line.report("web/0.1", "started")
+        for request in range(READERS_MAX + 1):
+            line.say(ReadLog(request, "web/0.1", 0, follow=True))
+        assert await end(line, READERS_MAX) == "too many read logs here"
+
+
+@lived
+async def test_a_control_plane_that_does_not_read_holds_up_the_log_and_not_the_agent(tmp_path: Path) -> None:
+    log = b"x" * (64 << 20)
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed()
+        rig.runtime.disk.logs["web/0.1"] = log
+        line.deaf.set()
+        line.say(ReadLog(1, "web/0.1", 0))
+        line.say(desired(1, wanted("web/0.1")))
+        await until(lambda: bool(rig.runtime.did))
+        read_so_far = -1
+        while rig.runtime.read_bytes > read_so_far:  # until no buffer on the way takes any more
+            read_so_far = rig.runtime.read_bytes
+            await asyncio.sleep(0.2)
+        assert read_so_far < len(log)
+        line.deaf.clear()
+        assert await end(line, 1) == ""
+    assert len(read(line, 1)) == len(log)

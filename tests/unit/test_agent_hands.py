@@ -1,0 +1,148 @@
+"""What the agent's hands keep, that its judgement rests on."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent.hands import Hands
+from holdfast.agent.home import Home, Unusable
+from holdfast.agent.kernel import boot_ms
+from holdfast.agent.say import Log
+from holdfast.core.node import Brief
+from holdfast.model.event import Ended
+from holdfast.model.program import Program
+from holdfast.ports.errors import CapacityShort
+from holdfast.ports.runtime import Exit, Task
+from tests.hub_twin import desired, lived, until, wanted
+from tests.runtime_twin import Disk, RuntimeTwin
+
+BRIEF = Brief(Program(("sleep", "60")), 1_000)
+
+
+class Group:
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+
+
+def task(replica: str, *, exclusive: bool = False) -> Task:
+    return Task(wanted(replica, exclusive=exclusive), replica.split("/")[0], BRIEF, 20_000)
+
+
+@lived
+async def test_a_lease_that_ran_out_has_ended_what_it_covered_before_it_is_renewed() -> None:
+    """An agent that was stopped wakes up, and the first it sees is the answer to its next beat."""
+    disk = Disk(running={"job/0.1": task("job/0.1", exclusive=True)}, lease_until=boot_ms() + 30)
+    runtime = RuntimeTwin(disk)
+    hands = Hands(runtime, Group().spawn, Log())
+    assert await hands.adopt() == 1
+    hands.machine.lease_ms = 10_000
+    await asyncio.sleep(0.05)
+    hands.renew(boot_ms())
+    assert runtime.did == [("kill", "job/0.1")]
+    await until(lambda: hands.machine.reports[-1].what == "ended")
+    assert hands.machine.reports[-1].how is Ended.FENCED
+
+
+@lived
+async def test_an_agent_that_starts_after_the_lease_ran_out_kills_what_it_finds() -> None:
+    disk = Disk(running={"job/0.1": task("job/0.1", exclusive=True), "web/0.1": task("web/0.1")})
+    runtime = RuntimeTwin(disk)
+    await Hands(runtime, Group().spawn, Log()).adopt()
+    assert runtime.did == [("kill", "job/0.1")]
+
+
+@lived
+async def test_what_is_adopted_is_told_from_its_beginning_to_its_end() -> None:
+    disk = Disk(
+        running={"web/0.1": task("web/0.1"), "web/1.1": task("web/1.1")},
+        ready={"web/0.1"},
+        exits={"job/0.1": (task("job/0.1"), Exit("job/0.1", Ended.DONE, "exit code 0", 70))},
+    )
+    hands = Hands(RuntimeTwin(disk), Group().spawn, Log())
+    assert await hands.adopt() == 2
+    told = [(report.replica, report.what, report.port, report.how) for report in hands.machine.reports]
+    assert told == [
+        ("web/0.1", "started", 20_000, None),
+        ("web/1.1", "started", 20_000, None),
+        ("job/0.1", "started", 20_000, None),
+        ("web/0.1", "ready", 0, None),
+        ("job/0.1", "ended", 0, Ended.DONE),
+    ]
+    assert set(hands.running()) == {"web/0.1", "web/1.1", "job/0.1"}
+
+
+@lived
+async def test_a_note_of_reports_that_were_never_made_forgets_only_what_there_is() -> None:
+    hands = Hands(RuntimeTwin(), Group().spawn, Log())
+    hands.noted(-5)
+    hands.noted(1 << 40)
+    assert hands.machine.first_report == 0
+    message = desired(1, wanted("web/0.1"))
+    message.desired.briefs.clear()
+    hands.wants(message.desired)
+    assert [report.what for report in hands.machine.reports] == ["started", "ended"]
+    hands.noted(1 << 40)
+    assert (hands.machine.reports, hands.machine.first_report) == ([], 2)
+
+
+@lived
+async def test_a_node_whose_ports_are_all_taken_says_so() -> None:
+    class Crowded(RuntimeTwin):
+        def allot_port(self) -> int:
+            raise CapacityShort("every port that replicas may have is taken")
+
+    hands = Hands(Crowded(), Group().spawn, Log())
+    hands.wants(desired(1, wanted("web/0.1")).desired)
+    assert hands.machine.reports[-1].how is Ended.FAILED
+    assert "every port" in hands.machine.reports[-1].why
+    assert hands.confirmed == 1
+
+
+@lived
+async def test_who_leaves_stops_everything_with_its_own_grace_and_takes_no_more_orders() -> None:
+    group, runtime = Group(), RuntimeTwin()
+    hands = Hands(runtime, group.spawn, Log())
+    hands.wants(desired(1, wanted("web/0.1"), wanted("web/1.1"), grace_ms=1_234).desired)
+    await asyncio.gather(*group.tasks)
+    assert hands.stop_all() == 1_234
+    assert not hands.wants(desired(2, wanted("web/2.1")).desired)
+    await until(lambda: not hands.machine.processes)
+    assert [did for did in runtime.did if did[0] == "start"] == [("start", "web/0.1"), ("start", "web/1.1")]
+
+
+# the folder
+
+
+def test_two_agents_do_not_share_a_folder(tmp_path: Path) -> None:
+    first, second = Home(tmp_path / "a"), Home(tmp_path / "a")
+    first.enter()
+    with pytest.raises(Unusable, match="another agent"):
+        second.enter()
+    first.leave()
+    second.enter()
+    second.leave()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unusable, match="cannot be used"):
+        Home(tmp_path / "file" / "a").enter()
+
+
+def test_a_damaged_key_is_not_replaced_by_another(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    (tmp_path / "key").write_bytes(b"short")
+    with pytest.raises(Unusable, match="damaged"):
+        home.key()
+    assert (tmp_path / "key").read_bytes() == b"short"
+
+
+def test_the_key_stays_the_same_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+    assert Home(tmp_path).key().public == Home(tmp_path).key().public
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
