@@ -1,0 +1,1 @@
+"""Providers: a folder each."""

@@ -1,0 +1,1 @@
+"""Nodes that are processes of this machine."""

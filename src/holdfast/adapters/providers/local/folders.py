@@ -1,0 +1,212 @@
+"""What a local provider knows, all of it on disk: a folder for each node, and the names that are spent.
+
+    <root>/checkpoints/     shared by all nodes
+    <root>/nodes/.lock      held while a node is entered
+                 .gone      names of terminated nodes, one a line: spent for ever
+                 <node>/launch.json     what was asked for
+                        lock            held by whoever starts or ends it
+                        started.json    the agent: pid and start time
+                        ending          it is being terminated: never start it again
+                        token ca.pem agent.log cgroup
+                        agent/          the agent's own
+
+Any control plane of this machine, also one that was started anew, finds the nodes of all others here. A
+database was refused: the folders must be there anyway, and a rename is as atomic.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from holdfast.model.action import LaunchNode
+from holdfast.ports.errors import CapacityShort, NotFound, Unreachable
+
+BUSY_S = 60.0  # the longest that a node may be in another's hands: a termination that lingers
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The agent that was started last. Pid 0: none, and the machine is off."""
+
+    pid: int
+    start: int
+    boot: str  # start times count from the machine's boot
+
+
+class Folders:
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()  # the same for all: processes are found by it
+        self.nodes = self.root / "nodes"
+        self.checkpoints = self.root / "checkpoints"
+        self.nodes.mkdir(parents=True, exist_ok=True)
+        self._requests: dict[str, LaunchNode] = {}
+        self._spent: set[str] = set()
+        self._spent_read = 0
+
+    def reach(self) -> None:
+        """A folder that is not there (a disk that was unmounted) must not look like a provider without
+        nodes."""
+        if not self.nodes.is_dir():
+            raise Unreachable(f"{self.nodes} is not there")
+
+    def of(self, node: str) -> Path:
+        if not node:
+            raise NotFound("a node has a name")
+        name = quote(node, safe="")
+        return self.nodes / (name.replace(".", "%2E", 1) if name.startswith(".") else name)
+
+    def names(self) -> list[str]:
+        try:
+            found = os.listdir(self.nodes)
+        except FileNotFoundError as error:
+            raise Unreachable(f"{self.nodes} is not there") from error
+        return sorted(unquote(name) for name in found if not name.startswith("."))
+
+    def has(self, node: str) -> bool:
+        return self.of(node).is_dir()
+
+    def request(self, node: str) -> LaunchNode:
+        if node not in self._requests:
+            try:
+                text = (self.of(node) / "launch.json").read_bytes()
+            except FileNotFoundError as error:
+                raise NotFound(f"there is no {node} here") from error
+            self._requests[node] = msgspec.json.decode(text, type=LaunchNode)
+        return self._requests[node]
+
+    # entering and leaving
+
+    def enter(self, request: LaunchNode, capacity: int) -> bool:
+        """Makes the node's folder, whole or not at all. False: it is there already, or its name is spent.
+
+        (`leave` spends the name before the folder goes, so whoever sees no folder sees the name.)
+        """
+        with self._locked():
+            if self.has(request.node) or self.is_spent(request.node):
+                return False
+            if len(self.names()) >= capacity:
+                raise CapacityShort(f"this machine may have {capacity} nodes, and has them")
+            fresh = self.nodes / f".new-{uuid.uuid4().hex}"
+            (fresh / "agent").mkdir(parents=True, mode=0o700)
+            write(fresh / "launch.json", msgspec.json.encode(request))
+            fresh.rename(self.of(request.node))
+            self._requests[request.node] = request
+            return True
+
+    def leave(self, node: str, *, spend: bool) -> None:
+        """Forget it, and let its name never be used again if it was a machine."""
+        if spend:
+            with open(self.nodes / ".gone", "a", encoding="utf-8") as file:
+                file.write(quote(node, safe="") + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        aside = self.nodes / f".old-{uuid.uuid4().hex}"
+        with contextlib.suppress(FileNotFoundError):
+            self.of(node).rename(aside)
+        self._requests.pop(node, None)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def is_spent(self, node: str) -> bool:
+        with contextlib.suppress(FileNotFoundError), open(self.nodes / ".gone", "rb") as file:
+            file.seek(self._spent_read)
+            text = file.read()
+            whole = text[: text.rfind(b"\n") + 1]  # another process may be in the middle of a line
+            self._spent_read += len(whole)
+            self._spent.update(unquote(name.decode()) for name in whole.splitlines())
+        return node in self._spent
+
+    # one node
+
+    def started(self, node: str) -> Started | None:
+        try:
+            return msgspec.json.decode((self.of(node) / "started.json").read_bytes(), type=Started)
+        except FileNotFoundError:
+            return None
+
+    def note_started(self, node: str, started: Started | None) -> None:
+        path = self.of(node) / "started.json"
+        if started is None:
+            path.unlink(missing_ok=True)
+        else:
+            write(path, msgspec.json.encode(started))
+
+    def is_ending(self, node: str) -> bool:
+        return (self.of(node) / "ending").exists()
+
+    def note_ending(self, node: str) -> None:
+        """A disk too full even for this must not keep anybody from ending a node."""
+        with contextlib.suppress(OSError):
+            (self.of(node) / "ending").touch()
+
+    @contextlib.asynccontextmanager
+    async def held(self, node: str) -> AsyncIterator[Path]:
+        """The node is in our hands alone, of all processes of this machine. NotFound: there is none."""
+        folder = self.of(node)
+        try:
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            self.reach()
+            raise NotFound(f"there is no {node} here") from error
+        try:
+            await _lock(lock, node)
+            if not _is_at(lock, folder / "lock"):  # it left while we waited
+                raise NotFound(f"there is no {node} here")
+            yield folder
+        finally:
+            os.close(lock)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """In a thread. Whoever holds it needs milliseconds."""
+        until = time.monotonic() + BUSY_S
+        lock = os.open(self.nodes / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not _try_lock(lock):
+                if time.monotonic() > until:
+                    raise Unreachable(f"another process has been busy in {self.nodes} for {BUSY_S:g} s")
+                time.sleep(0.002)
+            yield
+        finally:
+            os.close(lock)
+
+
+async def _lock(descriptor: int, node: str) -> None:
+    try:
+        async with asyncio.timeout(BUSY_S):
+            while not _try_lock(descriptor):
+                await asyncio.sleep(0.01)
+    except TimeoutError as error:
+        raise Unreachable(f"another process has been busy with {node} for {BUSY_S:g} s") from error
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def write(path: Path, text: bytes, mode: int = 0o600) -> None:
+    """Whole or not at all, also after a power cut."""
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

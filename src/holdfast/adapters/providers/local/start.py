@@ -1,0 +1,66 @@
+"""Starting the agent of a local node: what it is told, and the note of who it is."""
+
+import functools
+from collections.abc import Sequence
+
+from holdfast.adapters.providers.local import tree
+from holdfast.adapters.providers.local.folders import Folders, Started, write
+from holdfast.model.action import LaunchNode
+from holdfast.ports.errors import Denied
+from holdfast.ports.provider import Join
+
+boot_id = functools.cache(tree.boot_id)
+
+
+def arguments(request: LaunchNode, join: Join, *, root: str, token_file: str, checkpoints: str) -> list[str]:
+    """What an agent is told of the node it is, whatever machine it runs on."""
+    place, has = request.place, request.capacity
+    said = [
+        *("--join", ",".join(join.urls)),
+        *("--name", request.node),
+        *("--root", root),
+        *("--token-file", token_file),
+        *("--pool", request.pool),
+        *("--offer", request.offer),
+        *("--place", "/".join((place.provider, place.region, place.zone, place.rack))),
+        *("--checkpoints", checkpoints),
+    ]
+    sizes = {
+        "--cpus": has.cpu_milli and f"{has.cpu_milli / 1000:g}",
+        "--memory": has.memory_mib,
+        "--gpus": has.gpu_milli and f"{has.gpu_milli / 1000:g}",
+        "--gpu-kind": has.gpu_milli and has.gpu_kind,
+    }
+    return said + [word for name, size in sizes.items() if size for word in (name, str(size))]
+
+
+def start(folders: Folders, request: LaunchNode, join: Join, command: Sequence[str]) -> Started:
+    """Starts the agent and notes it. The caller holds the node."""
+    folder = folders.of(request.node)
+    write(folder / "token", join.token.encode())
+    told = arguments(
+        request,
+        join,
+        root=str(folder / "agent"),
+        token_file=str(folder / "token"),
+        checkpoints=str(folders.checkpoints),
+    )
+    told += ["--address", "127.0.0.1", "--allow-chaos"]
+    if join.ca:
+        write(folder / "ca.pem", join.ca.encode())
+        told += ["--ca", str(folder / "ca.pem")]
+    folders.checkpoints.mkdir(exist_ok=True)
+    try:
+        pid = tree.start(str(folder), [*command, *told])
+    except FileNotFoundError as error:
+        if error.filename == command[0]:
+            raise Denied(f"cannot start an agent: {error.strerror}: {error.filename}") from error
+        raise
+    found = tree.look(pid)  # None: it has ended already, and counts as a machine that did not come up
+    started = Started(pid, found.start if found else 0, boot_id())
+    folders.note_started(request.node, started)
+    return started
+
+
+def is_running(started: Started) -> bool:
+    return started.boot == boot_id() and tree.is_alive(started.pid, started.start)
