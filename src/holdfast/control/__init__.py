@@ -1,0 +1,1 @@
+"""The control plane: the loop, its hands, its ears."""

@@ -1,0 +1,130 @@
+"""Who may be this node?
+
+A name belongs to the key that first proved itself with a join token. Nodes that we launch get a token that is
+good for their name only; newcomers bring one that an operator made. Later the key is enough. Each refusal
+says what is wrong and what to do about it, because the person who reads it sits at another machine.
+"""
+
+import hmac
+import re
+
+from holdfast.model.node import NodeState
+from holdfast.model.world import World
+from holdfast.ports.clock import Clock
+from holdfast.ports.errors import PortError
+from holdfast.ports.registry import Identity, Registry, Role
+from holdfast.wire.identity import hashed, launch_token, signed
+from holdfast.wire.messages import PROTOCOL, PROTOCOL_OLDEST, Hello
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+ASK_FOR_TOKEN = "ask for a new one: holdfast token create --role join"
+
+
+class Refusal(Exception):
+    def __init__(self, code: str, why: str, hint: str = "") -> None:
+        super().__init__(why)
+        self.code, self.why, self.hint = code, why, hint
+
+
+class Enrolment:
+    def __init__(self, registry: Registry, clock: Clock, secret: bytes) -> None:
+        self.registry, self.clock, self.secret = registry, clock, secret
+        self._keys: dict[str, bytes] = {}  # of nodes enrolled before: what is enrolled stays so
+
+    def token_for(self, node: str) -> str:
+        return launch_token(self.secret, node)
+
+    def forget(self, node: str) -> None:
+        self._keys.pop(node, None)
+
+    async def check(self, hello: Hello, nonce: bytes, world: World, connected: str) -> None:
+        """Raises Refusal. `connected`: the instance of a living agent of that name."""
+        self._check_words(hello, nonce, world)
+        try:
+            await self._check_identity(hello, world)
+        except PortError as error:
+            raise Refusal(
+                "full", f"the registry does not answer: {error}", "it will be tried again"
+            ) from None
+        if connected and connected != hello.instance:
+            raise Refusal(
+                "connected",
+                f"an agent called {hello.node} is connected already",
+                "stop the other one, or give this one another --name",
+            )
+
+    def _check_words(self, hello: Hello, nonce: bytes, world: World) -> None:
+        if not PROTOCOL_OLDEST <= hello.protocol <= PROTOCOL:
+            older = hello.protocol < PROTOCOL_OLDEST
+            ours = f"{PROTOCOL_OLDEST} to {PROTOCOL}"
+            raise Refusal(
+                "protocol",
+                f"the agent speaks protocol {hello.protocol}, this control plane {ours}",
+                f"upgrade the {'agent' if older else 'control plane'}",
+            )
+        if not NAME.fullmatch(hello.node):
+            raise Refusal("name", "a node's name has letters, digits, - _ and ., at most 63", "use --name")
+        if not signed(hello.key, hello.signature, nonce, hello.node, hello.instance):
+            raise Refusal("key", "the signature does not fit the key", "is the key file damaged?")
+        node = world.nodes.get(hello.node)
+        if node is not None and node.state is NodeState.TERMINATING:
+            raise Refusal("gone", f"{hello.node} is being terminated", "give the machine another name")
+
+    async def _check_identity(self, hello: Hello, world: World) -> None:
+        known = self._keys.get(hello.node)
+        if known is None:
+            identity = await self.registry.identity(hello.node)
+            known = identity.key if identity is not None else None
+        if known is not None:
+            if not hmac.compare_digest(known, hello.key):
+                raise Refusal(
+                    "taken",
+                    f"the name {hello.node} belongs to another key",
+                    "use another --name, or bring back the key file of the node's first start",
+                )
+            if hello.node not in world.nodes:
+                self._check_pool(hello, world)
+            self._keys[hello.node] = known
+            return
+        await self._enrol(hello, world)
+
+    async def _enrol(self, hello: Hello, world: World) -> None:
+        now = self.clock.wall()
+        if not hello.token:
+            raise Refusal("token", f"{hello.node} is not known here and brings no join token", ASK_FOR_TOKEN)
+        ours = hmac.compare_digest(hello.token, self.token_for(hello.node))
+        if ours and hello.node not in world.nodes:
+            raise Refusal("gone", f"{hello.node} is no node of ours any more", "its machine can go")
+        pool = hello.pool
+        if not ours:
+            self._check_pool(hello, world)
+            token = await self.registry.find(hashed(hello.token))
+            if token is None or token.role is not Role.JOIN:
+                raise Refusal("token", "this join token is not known", ASK_FOR_TOKEN)
+            if token.used_by and token.used_by != hello.node:
+                raise Refusal("token", f"this join token was used by {token.used_by}", ASK_FOR_TOKEN)
+            if token.expires_at and token.expires_at <= now:
+                raise Refusal("token", "this join token has expired", ASK_FOR_TOKEN)
+            if token.node and token.node != hello.node:
+                raise Refusal("token", f"this join token is for {token.node}", f"use --name {token.node}")
+            if token.pool and token.pool != pool:
+                raise Refusal(
+                    "token", f"this join token is for the pool {token.pool}", f"--pool {token.pool}"
+                )
+        identity = Identity(hello.node, hello.key, pool, now)
+        why = await self.registry.enrol(identity, None if ours else hashed(hello.token))
+        if why:
+            raise Refusal("token", why, ASK_FOR_TOKEN)
+        self._keys[hello.node] = hello.key
+
+    def _check_pool(self, hello: Hello, world: World) -> None:
+        """A newcomer joins a pool that is there; one of our own came from a pool anyway."""
+        if hello.node in world.nodes:
+            return
+        if hello.pool not in world.pools:
+            known = ", ".join(world.pools) or "none yet: apply one"
+            raise Refusal(
+                "pool", f"there is no pool called {hello.pool or '(none given)'}", f"pools: {known}"
+            )
+        if hello.place is None or hello.capacity is None:
+            raise Refusal("pool", "a newcomer must say its place and what it has", "use --place and --cpus")

@@ -1,0 +1,367 @@
+"""Where the agents are connected: hello and welcome, beats, desired sets, reports, questions to peers, logs.
+
+The hub decides nothing. It checks who somebody is, turns what they say into events, and says to each node
+what the world wants of it. What it must keep, because the proofs of the core rest on it:
+
+- a hello is welcomed after it is journalled; the welcome and the first set come from the same term;
+- a beat is acknowledged (and so a lease renewed) only while we surely lead, by our own clock: a leader that
+  was paused and woke up renews nothing;
+- reports are acknowledged after they are journalled;
+- the closing of a connection is news only if it is the one the node last said hello on;
+- a set is the whole set, sent again until it is confirmed.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+import structlog
+
+from holdfast.control.enrol import Enrolment, Refusal
+from holdfast.control.metrics import Metrics
+from holdfast.control.session import Session
+from holdfast.control.term import Term
+from holdfast.core.desired import desired_set, event_of
+from holdfast.model import event as ev
+from holdfast.model.node import JOINED, Answer
+from holdfast.model.units import NEVER, Instant, Millis
+from holdfast.model.verdict import Level
+from holdfast.ports.clock import Clock
+from holdfast.wire.messages import (
+    Ask,
+    Confirmed,
+    Desired,
+    Found,
+    Goodbye,
+    Hello,
+    LogPart,
+    Message,
+    Noted,
+    Noticed,
+    Probed,
+    ReadLog,
+    Reports,
+    Silence,
+    StopLog,
+    Used,
+    Welcome,
+)
+
+HELLO_WITHIN_MS = 5_000
+STRANGERS_MAX = 20_000  # connections that were not welcomed yet
+ANSWER_SLACK_MS = 400  # what a question to a peer may take on top of the probe itself
+SET_AGAIN_S = 1.0
+LOG_PARTS_MAX = 256
+
+log = structlog.get_logger("holdfast.hub")
+
+
+class Gone(Exception):
+    """The node is not connected here."""
+
+
+class Hub:
+    def __init__(self, clock: Clock, enrolment: Enrolment, metrics: Metrics) -> None:
+        self.clock, self.enrolment, self.metrics = clock, enrolment, metrics
+        self.leads_until: Instant = 0  # by our own monotonic clock
+        self.leader_url = ""  # of whoever leads
+        self.control_planes: Callable[[], tuple[str, ...]] = lambda: ()
+        self.used: dict[str, Used] = {}
+        self._term: Term | None = None
+        self._strangers: dict[Session, None] = {}  # not welcomed yet, oldest first
+        self._sessions: dict[str, Session] = {}  # by node: the connection it last said hello on
+        self._heard: dict[str, Instant] = {}
+        self._reported: dict[str, int] = {}  # reports received, by number
+        self._unconfirmed: dict[str, int] = {}  # node -> generation of the set it has not confirmed
+        self._questions: dict[int, tuple[str, str, Session]] = {}  # number -> suspect, peer, who was asked
+        self._logs: dict[int, tuple[Session, asyncio.Queue[LogPart]]] = {}
+        self._number = 0
+        self._checks: set[asyncio.Task[None]] = set()
+
+    # terms
+
+    def take_over(self, term: Term) -> None:
+        self._term = term
+
+    def step_down(self) -> None:
+        """Agents are sent on; they say hello to whoever leads."""
+        self._term = None
+        self.leads_until = 0
+        for session in [*self._sessions.values(), *self._strangers]:
+            session.send_on(self.leader_url, self.control_planes())
+        for memory in (self._sessions, self._heard, self._reported, self._unconfirmed, self._questions):
+            memory.clear()
+        self.used.clear()
+
+    def may_renew(self) -> bool:
+        return self._term is not None and self.clock.monotonic() < self.leads_until
+
+    # connections
+
+    def accept(self) -> Session:
+        session = Session(self)
+        self._strangers[session] = None
+        if len(self._strangers) > STRANGERS_MAX:
+            next(iter(self._strangers)).close(at_once=True)
+        return session
+
+    def sweep(self) -> None:
+        """Ends connections that said nothing for too long. Called about once a second."""
+        limit = self.clock.monotonic() - HELLO_WITHIN_MS
+        for session in [session for session in self._strangers if session.opened < limit]:
+            session.close(at_once=True)
+            self._strangers.pop(session, None)
+
+    def closed(self, session: Session) -> None:
+        self._strangers.pop(session, None)
+        for number, (owner, parts) in list(self._logs.items()):
+            if owner is session:
+                _put(parts, LogPart(number, b"", end=True, why="its node is gone"))
+        if session.node and self._sessions.get(session.node) is session:
+            del self._sessions[session.node]
+            self.used.pop(session.node, None)
+            self.metrics.links.set(len(self._sessions))
+            if self._term is not None:
+                self._term.post(ev.LinkClosed(at=self._term.now, node=session.node))
+
+    def connected(self, node: str) -> Session | None:
+        session = self._sessions.get(node)
+        return session if session is not None and session.open else None
+
+    async def close(self) -> None:
+        for session in [*self._sessions.values(), *self._strangers]:
+            session.close()
+        for task in list(self._checks):
+            task.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
+
+    # hello
+
+    def greeted(self, session: Session, hello: Hello) -> None:
+        if self._term is None or not self._term.began:
+            session.send_on(self.leader_url, self.control_planes())
+            return
+        task = asyncio.get_running_loop().create_task(self._check(session, hello, self._term))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check(self, session: Session, hello: Hello, term: Term) -> None:
+        try:
+            await self.enrolment.check(hello, session.nonce, term.mind.world, self._other(hello))
+        except Refusal as refusal:
+            session.refuse(refusal.code, refusal.why, refusal.hint)
+            return
+        if not session.open or self._term is not term:
+            session.close()
+            return
+        self._joined(session, hello, term)
+
+    def _other(self, hello: Hello) -> str:
+        """The instance of another agent that is connected under this name and was heard just now."""
+        session = self.connected(hello.node)
+        if session is None or session.hello is None or self._term is None:
+            return ""
+        beats = self._term.mind.senses.beats
+        silent = self._term.now - beats.last_acked(hello.node)
+        return session.hello.instance if silent < 3 * beats.policy.beat_ms else ""
+
+    def _joined(self, session: Session, hello: Hello, term: Term) -> None:
+        before = self._sessions.pop(hello.node, None)
+        if before is not None:
+            before.close(at_once=True)
+        self._sessions[hello.node] = session
+        self.metrics.links.set(len(self._sessions))
+        self._reported.pop(hello.node, None)  # a new agent counts from its own beginning
+        self._heard.pop(hello.node, None)
+        term.post(
+            ev.NodeJoined(
+                at=term.now,
+                node=hello.node,
+                running=hello.running,
+                pool=hello.pool,
+                offer=hello.offer,
+                place=hello.place,
+                capacity=hello.capacity,
+                address=hello.address,
+                probe_port=hello.probe_port,
+            ),
+            done=lambda length: self._welcome(session, hello, term),
+            failed=lambda error: session.close(),
+        )
+
+    def _welcome(self, session: Session, hello: Hello, term: Term) -> None:
+        """It is journalled. The lease it gets now counts from its hello, which we heard before."""
+        node = term.mind.world.nodes.get(hello.node)
+        if node is None or node.state not in JOINED:
+            session.refuse(
+                "gone", f"{hello.node} is no node of ours any more", "give the machine another name"
+            )
+            return
+        if self._sessions.get(hello.node) is not session or not self.may_renew():
+            session.close()
+            return
+        self._strangers.pop(session, None)
+        session.node = hello.node
+        self._promise(session, term)
+        self.send_set(hello.node)
+
+    def _promise(self, session: Session, term: Term) -> None:
+        """How long its lease is, how often it beats, whom it may turn to. Said again when that changes,
+        before the next beat is acknowledged: the lease it counts must be the one that we count."""
+        policy = session.policy = term.policy
+        session.planes = self.control_planes()
+        session.send(
+            Welcome(term.generation, policy.leases.lease_ms, policy.detection.beat_ms, session.planes)
+        )
+
+    # what agents say
+
+    def beat(self, session: Session) -> bool:
+        """Notes that it was heard. False: it must not be acknowledged, because we do not surely lead, or
+        because the node was called dead: we count its lease as running out, so it must say hello again."""
+        term = self._term
+        if term is None or self.clock.monotonic() >= self.leads_until:
+            return False
+        if session.node not in term.mind.senses.beats.row:
+            session.close()
+            return False
+        if term.policy is not term.mind.world.policy:
+            return False  # by which policy would its lease count?
+        if session.policy is not term.policy or session.planes != self.control_planes():
+            self._promise(session, term)
+        self._heard[session.node] = term.now
+        return True
+
+    def heard(self) -> dict[str, Instant]:
+        heard, self._heard = self._heard, {}
+        self.metrics.beats.inc(len(heard))
+        return heard
+
+    def received(self, session: Session, message: object) -> None:
+        term, node = self._term, session.node
+        if term is None or self._sessions.get(node) is not session:
+            return
+        match message:
+            case Reports():
+                self._reports(session, term, message)
+            case Confirmed(generation=generation):
+                if self._unconfirmed.get(node, NEVER) <= generation:
+                    del self._unconfirmed[node]
+            case Probed(question=number, answer=answer):
+                self._answered(number, session, answer)
+            case Goodbye():
+                term.post(ev.NodeSaidGoodbye(at=term.now, node=node))
+            case Noticed(left_ms=left):
+                term.post(ev.SpotNoticed(at=term.now, node=node, deadline=term.now + left))
+            case Found(finding=finding):
+                if finding.node == node:
+                    term.post(ev.FindingRaised(at=term.now, finding=finding))
+            case LogPart(request=number):
+                if number in self._logs and self._logs[number][0] is session:
+                    _put(self._logs[number][1], message)
+            case _:
+                pass
+
+    def _reports(self, session: Session, term: Term, message: Reports) -> None:
+        now, node = term.now, session.node
+        before = message.first + len(message.reports)
+        known = self._reported.get(node, 0)
+        self._reported[node] = max(known, before)
+        fresh = message.reports[max(0, known - message.first) :]
+        term.post(
+            *(event_of(report, node, now) for report in fresh), done=lambda _: session.send(Noted(before))
+        )
+
+    # desired sets
+
+    def send_set(self, node: str) -> None:
+        """Sends the whole set, and again until it is confirmed."""
+        if self._term is not None and node in self._term.mind.world.nodes:
+            self._unconfirmed[node] = self._term.mind.world.nodes[node].generation
+            self._send_set(node)
+
+    def _send_set(self, node: str) -> None:
+        term, session = self._term, self.connected(node)
+        known = term.mind.world.nodes.get(node) if term is not None else None
+        unfit = known is None or known.state not in JOINED or known.verdict.level is Level.DEAD
+        if term is None or unfit or session is None or not session.node:
+            self._unconfirmed.pop(node, None)  # its next hello is answered with the set
+            return
+        session.send(Desired(desired_set(term.mind.world, node, term.now)))
+        generation = self._unconfirmed[node]
+        asyncio.get_running_loop().call_later(SET_AGAIN_S, self._send_again, node, generation, term)
+
+    def _send_again(self, node: str, generation: int, term: Term) -> None:
+        if self._term is term and self._unconfirmed.get(node) == generation:
+            self._send_set(node)
+
+    # questions to peers
+
+    def ask(self, suspect: str, peer: str) -> None:
+        """Asks a peer to probe a node. There is always an answer in the end."""
+        term = self._term
+        if term is None:
+            return
+        session, node = self.connected(peer), term.mind.world.nodes.get(suspect)
+        if session is None or node is None or not node.probe_port:
+            term.post(ev.PeerAnswered(at=term.now, node=suspect, peer=peer, answer=Answer.FAILED))
+            return
+        timeout = term.mind.world.policy.detection.probe_ms
+        self._number += 1
+        self._questions[self._number] = (suspect, peer, session)
+        session.send(Ask(self._number, node.address, node.probe_port, timeout))
+        late = (timeout + ANSWER_SLACK_MS) / 1000
+        asyncio.get_running_loop().call_later(late, self._answered, self._number, session, Answer.FAILED)
+
+    def _answered(self, number: int, session: Session, answer: Answer) -> None:
+        question = self._questions.get(number)
+        if question is not None and question[2] is session and self._term is not None:
+            del self._questions[number]
+            suspect, peer, _ = question
+            self._term.post(ev.PeerAnswered(at=self._term.now, node=suspect, peer=peer, answer=answer))
+
+    # logs, chaos
+
+    async def read_log(
+        self, node: str, replica: str, offset: int, *, follow: bool
+    ) -> AsyncGenerator[bytes, None]:
+        session = self.connected(node)
+        if session is None:
+            raise Gone(f"{node} is not connected")
+        self._number += 1
+        number = self._number
+        parts: asyncio.Queue[LogPart] = asyncio.Queue(LOG_PARTS_MAX)
+        self._logs[number] = (session, parts)
+        session.send(ReadLog(number, replica, offset, follow))
+        try:
+            while True:
+                part = await parts.get()
+                if part.data:
+                    yield part.data
+                if part.end:
+                    if part.why:
+                        yield f"[holdfast: {part.why}]\n".encode()
+                    return
+        finally:
+            del self._logs[number]
+            session.send(StopLog(number))
+
+    def silence(self, node: str, for_ms: Millis) -> None:
+        """Chaos: cuts a node off from us, and us from it."""
+        session = self.connected(node)
+        if session is None:
+            raise Gone(f"{node} is not connected")
+        if session.hello is None or not session.hello.chaos:
+            raise PermissionError(f"{node} was started without --allow-chaos")
+        self._say(session, Silence(for_ms))
+
+    def _say(self, session: Session, message: Message) -> None:
+        session.send(message)
+
+
+def _put(parts: "asyncio.Queue[LogPart]", part: LogPart) -> None:
+    """A reader that is too slow loses the rest, and is told so."""
+    if parts.full():
+        while not parts.empty():
+            parts.get_nowait()
+        part = LogPart(part.request, b"", end=True, why="read too slowly; the rest was dropped")
+    parts.put_nowait(part)

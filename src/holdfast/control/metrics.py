@@ -1,0 +1,124 @@
+"""What a control plane shows at /metrics, after the conventions of Prometheus.
+
+Counts of nodes and replicas are read off the world when somebody asks; only what happens between two
+questions is counted as it happens.
+"""
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from holdfast.model.event import NodeJudged
+from holdfast.model.plan import Plan
+from holdfast.model.replica import State
+from holdfast.model.verdict import Level
+from holdfast.model.world import World
+
+QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+FAILOVER = (0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 7.5, 10, 20, 30, 35, 60, 120, 300)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.failover_seconds = Histogram(
+            "holdfast_failover_seconds",
+            "From a seat going down to its next replica being ready.",
+            buckets=FAILOVER,
+            registry=registry,
+        )
+        self.failovers = Counter("holdfast_failovers", "Nodes called dead.", registry=registry)
+        self.false_suspicions = Counter(
+            "holdfast_false_suspicions", "Suspicions that a node's own beats took back.", registry=registry
+        )
+        self.actions = Counter("holdfast_actions", "Actions decided.", ["action"], registry=registry)
+        self.held = Counter("holdfast_held_actions", "Actions that the brake held back.", registry=registry)
+        self.entries = Counter("holdfast_journal_entries", "Journal entries written.", registry=registry)
+        self.journal_seconds = Histogram(
+            "holdfast_journal_append_seconds",
+            "How long an append to the journal took.",
+            buckets=QUICK,
+            registry=registry,
+        )
+        self.turn_seconds = Histogram(
+            "holdfast_turn_seconds", "How long a turn of the loop took.", buckets=QUICK, registry=registry
+        )
+        self.loop_lag = Gauge(
+            "holdfast_loop_lag_seconds", "How late the loop's last tick came.", registry=registry
+        )
+        self.beats = Counter("holdfast_heartbeats", "Heartbeats heard.", registry=registry)
+        self.links = Gauge("holdfast_agent_links", "Agents that are connected here.", registry=registry)
+        self.refused = Counter(
+            "holdfast_refused_agents", "Agents that were turned away.", ["code"], registry=registry
+        )
+        self._suspects: set[str] = set()
+
+    def journalled(self, entries: Iterable[object]) -> None:
+        for entry in entries:
+            self.entries.inc()
+            if isinstance(entry, NodeJudged):
+                self._judged(entry.node, entry.verdict.level)
+            elif isinstance(entry, Plan):
+                self.held.inc(len(entry.held))
+                for name, count in Tally(type(action).__name__ for action in entry.actions).items():
+                    self.actions.labels(name).inc(count)
+
+    def _judged(self, node: str, level: Level) -> None:
+        match level:
+            case Level.SUSPECT:
+                self._suspects.add(node)
+            case Level.DEAD:
+                self._suspects.discard(node)
+                self.failovers.inc()
+            case Level.ALIVE if node in self._suspects:
+                self._suspects.discard(node)
+                self.false_suspicions.inc()
+            case _:
+                pass
+
+    def watch(
+        self, world: Callable[[], World], leads: Callable[[], bool], lease_age: Callable[[], int]
+    ) -> None:
+        """What is read off the world at the time of asking."""
+        self.registry.register(WorldCollector(world, leads, lease_age))
+
+
+class WorldCollector(Collector):
+    def __init__(
+        self, world: Callable[[], World], leads: Callable[[], bool], lease_age: Callable[[], int]
+    ) -> None:
+        self.world, self.leads, self.lease_age = world, leads, lease_age
+
+    def collect(self) -> Iterator[Metric]:
+        world = self.world()
+        nodes = Tally((str(node.verdict.level), str(node.state)) for node in world.nodes.values())
+        yield _family("holdfast_nodes", "Nodes, by verdict and state.", ["verdict", "state"], nodes)
+        by_verdict = Tally({str(level): 0 for level in Level})
+        for (verdict, _), count in nodes.items():
+            by_verdict[verdict] += count
+        tally = Tally({(verdict,): count for verdict, count in by_verdict.items()})
+        yield _family("holdfast_nodes_by_verdict", "Nodes, by what we believe of them.", ["verdict"], tally)
+        replicas = Tally({(str(state),): 0 for state in State})
+        replicas.update((str(replica.state),) for replica in world.replicas.values())
+        yield _family("holdfast_replicas", "Replicas, by state.", ["state"], replicas)
+        waiting = Tally({(): sum(len(slots) for slots in world.waiting.values())})
+        yield _family("holdfast_seats_waiting", "Seats that want a replica and have none.", [], waiting)
+        brakes = Tally({(): len(world.brakes)})
+        yield _family("holdfast_brakes_engaged", "Brakes that hold disruptive actions back.", [], brakes)
+        yield _family("holdfast_leading", "1 if this control plane leads.", [], {(): int(self.leads())})
+        age = GaugeMetricFamily(
+            "holdfast_lease_age_seconds", "How long ago the least recently heard living node was heard."
+        )
+        age.add_metric([], self.lease_age() / 1000)
+        yield age
+
+
+def _family(name: str, text: str, labels: list[str], values: Mapping[Any, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for key, value in values.items():
+        family.add_metric(list(key), value)
+    return family

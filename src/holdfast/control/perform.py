@@ -1,0 +1,145 @@
+"""The hands: what a plan says is asked of peers and providers, and what comes of it is an event.
+
+Nothing here raises into the loop. Every call is under a time-out, and at most a few go to one provider at a
+time. A call that was cut off because the term ended is asked again by the next one, under the same id.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from holdfast.control.hub import Hub
+from holdfast.control.term import Term
+from holdfast.core.turn import Perform
+from holdfast.model import action as do
+from holdfast.model import event as ev
+from holdfast.model.pool import Pool
+from holdfast.model.verdict import Word
+from holdfast.ports.errors import Denied, NotFound, OutcomeUnknown, PortError
+from holdfast.ports.provider import Provider
+
+STATE_S = 5.0
+CALL_S = 180.0
+CALLS_AT_ONCE = 16  # to one provider
+
+log = structlog.get_logger("holdfast.perform")
+
+Providers = Callable[[Pool], Provider]
+Done = ev.NodeLaunched | ev.NodeTerminated | ev.NodeReset
+
+
+class Performer:
+    def __init__(self, term: Term, hub: Hub, providers: Providers) -> None:
+        self.term, self.hub, self.providers = term, hub, providers
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gates: dict[str, asyncio.Semaphore] = {}
+
+    # as the hands of a term
+
+    def send_set(self, node: str) -> None:
+        self.hub.send_set(node)
+
+    def heard(self) -> dict[str, int]:
+        return self.hub.heard()
+
+    def perform(self, step: Perform) -> None:
+        match step.action:
+            case do.AskPeers(node=node, peers=peers):
+                for peer in peers:
+                    self.hub.ask(node, peer)
+            case do.AskProvider(node=node):
+                self._begin(self._ask_provider(node))
+            case do.ListPool(pool=pool):
+                self._begin(self._list(pool))
+            case do.LaunchNode(node=node, pool=pool) as launch:
+                self._begin(self._call(step, pool, node, lambda p: p.launch(launch), ev.NodeLaunched))
+            case do.TerminateNode(node=node):
+                pool = self._pool_of(node)
+                self._begin(self._call(step, pool, node, lambda p: p.terminate(node), ev.NodeTerminated))
+            case do.ResetNode(node=node):
+                pool = self._pool_of(node)
+                self._begin(self._call(step, pool, node, lambda p: p.reset(node), ev.NodeReset))
+            case _:
+                raise AssertionError(f"nobody carries out {step.action}")
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # calls
+
+    def _pool_of(self, node: str) -> str:
+        world = self.term.mind.world
+        known = world.nodes.get(node)
+        return known.pool if known is not None else world.orphans.get(node, node.rsplit("-", 1)[0])
+
+    def _provider(self, pool: str) -> Provider:
+        known = self.term.mind.world.pools.get(pool)
+        if known is None:
+            raise Denied(f"there is no pool called {pool}")
+        return self.providers(known)
+
+    async def _call(
+        self,
+        step: Perform,
+        pool: str,
+        node: str,
+        call: Callable[[Provider], Awaitable[None]],
+        done: type[Done],
+    ) -> None:
+        gate = self._gates.setdefault(pool, asyncio.Semaphore(CALLS_AT_ONCE))
+        outcome: ev.Event
+        try:
+            async with gate:
+                await self._within(call(self._provider(pool)))
+        except NotFound as error:
+            ended = done is ev.NodeTerminated
+            outcome = done(at=self.term.now, node=node) if ended else self._failed(step.id, node, error)
+        except PortError as error:
+            log.warning("provider failed", node=node, error=type(error).__name__, why=str(error))
+            outcome = self._failed(step.id, node, error)
+        else:
+            outcome = done(at=self.term.now, node=node)
+        self.term.post(outcome)
+
+    async def _within(self, call: Awaitable[None]) -> None:
+        try:
+            async with asyncio.timeout(CALL_S):
+                await call
+        except TimeoutError:
+            raise OutcomeUnknown(f"no answer within {CALL_S:.0f} s") from None
+
+    def _failed(self, action: str, node: str, error: PortError) -> ev.ActionFailed:
+        return ev.ActionFailed(
+            at=self.term.now,
+            action=action,
+            node=node,
+            error=type(error).__name__,
+            why=str(error),
+            retry_after_ms=error.retry_after_ms,
+        )
+
+    async def _ask_provider(self, node: str) -> None:
+        try:
+            async with asyncio.timeout(STATE_S):
+                word = await self._provider(self._pool_of(node)).state(node)
+        except (PortError, TimeoutError):
+            word = Word.UNKNOWN
+        self.term.post(ev.ProviderAnswered(at=self.term.now, node=node, word=word))
+
+    async def _list(self, pool: str) -> None:
+        asked = self.term.now
+        try:
+            async with asyncio.timeout(CALL_S):
+                nodes = await self._provider(pool).list(pool)
+        except (PortError, TimeoutError) as error:
+            log.warning("cannot list", pool=pool, why=str(error))
+            return
+        self.term.post(ev.PoolListed(at=self.term.now, pool=pool, nodes=nodes, asked_at=asked))

@@ -1,0 +1,339 @@
+"""A control plane: it leads or follows, and shows its edges one face in both cases.
+
+Once a second it asks the store for the leadership. If it is ours, a term runs: the loop, its hands, and the
+hub full of agents. If it is another's, the journal is read along, so that reads are answered here too and a
+take-over begins where the reading has come to.
+
+The leadership counts from before we asked, on our own monotonic clock, so we stop renewing leases before
+anybody else can lead. A store that fails ends the term; the next second tries again, from the journal.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from holdfast.control.enrol import Enrolment
+from holdfast.control.follow import Follower, settle
+from holdfast.control.hub import Gone, Hub
+from holdfast.control.metrics import Metrics
+from holdfast.control.perform import Performer, Providers
+from holdfast.control.term import Over, Term
+from holdfast.control.together import together
+from holdfast.core.detect import Senses
+from holdfast.core.tell import workload_of
+from holdfast.core.turn import Mind
+from holdfast.model.event import Event, NodeTerminated
+from holdfast.model.units import SECOND, Instant
+from holdfast.model.world import World
+from holdfast.ports.chaos import Chaos
+from holdfast.ports.clock import Clock, SteadyClock
+from holdfast.ports.errors import PortError
+from holdfast.ports.registry import Registry
+from holdfast.ports.store import Leadership, Store
+from holdfast.wire.messages import Used
+
+LEADER_TTL_MS = 3 * SECOND
+ASK_EVERY_S = 1.0
+FOLLOW_EVERY_S = 0.25
+SOON_S = 0.02
+ANNOUNCE_EVERY_S = 15.0
+HISTORY = 2_000  # lines looked through for a replica that has ended
+
+log = structlog.get_logger("holdfast.leader")
+
+
+class NotLeading(Exception):
+    """Another control plane leads (`url`), or nobody does (empty)."""
+
+    def __init__(self, url: str, why: str = "") -> None:
+        super().__init__(why or (f"{url} leads" if url else "nobody leads at the moment"))
+        self.url = url
+
+
+class Unsupported(Exception):
+    """What was asked for is not possible with this node or provider."""
+
+
+class NotReachable(Exception):
+    """The node that has what was asked for is not connected."""
+
+
+class Plane:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        store: Store,
+        registry: Registry,
+        enrolment: Enrolment,
+        clock: Clock,
+        providers: Providers,
+        *,
+        opening: Callable[[World, Instant], Iterable[Event]] = lambda world, now: (),
+        ending: Callable[[], Awaitable[Iterable[str]]] | None = None,
+    ) -> None:
+        """`opening`: what every term begins with. `ending`: at the very end, names nodes that are gone."""
+        self.name, self.url, self.store, self.registry = name, url, store, registry
+        self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
+        self._metrics = Metrics()
+        self.hub = Hub(clock, enrolment, self._metrics)
+        self.hub.control_planes = self._control_planes
+        self._follower = Follower(store)
+        self._fresh = False  # has the follower read anything yet?
+        self._term: Term | None = None
+        self._leadership = Leadership("", 0, 0)
+        self._trouble = "it has just started"
+        self._steady = SteadyClock(clock)
+        self._length = 0
+        self._known: tuple[str, ...] = ()  # addresses of all control planes
+        self._news = asyncio.Condition()
+        self._waking: set[asyncio.Task[None]] = set()
+        self._metrics.watch(lambda: self.world, lambda: self.leading, self._lease_age)
+
+    # the face
+
+    @property
+    def world(self) -> World:
+        return self._term.mind.world if self._term is not None else self._follower.world
+
+    @property
+    def senses(self) -> Senses | None:
+        return self._term.mind.senses if self._term is not None else None
+
+    @property
+    def leading(self) -> bool:
+        return self._term is not None and self._term.began
+
+    @property
+    def ready(self) -> bool:
+        return self.leading or (self._fresh and bool(self._leadership.leader) and not self._trouble)
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not ready; empty: it is."""
+        return "" if self.ready else self._trouble or "nobody leads at the moment"
+
+    @property
+    def length(self) -> int:
+        """Of the journal, as far as we know it."""
+        return self._length
+
+    @property
+    def metrics(self) -> CollectorRegistry:
+        return self._metrics.registry
+
+    def now(self) -> Instant:
+        return self._term.now if self._term is not None else self._steady.now()
+
+    async def leader(self) -> Leadership:
+        return self._leadership
+
+    async def tell(self, *events: Event) -> int:
+        """Journals what a user or a program did; the journal's length when it is durable."""
+        term = self._term
+        if term is None or not term.began:
+            raise NotLeading("" if self._leadership.leader == self.name else self._leadership.address)
+        try:
+            return await term.tell(*events)
+        except Over:
+            raise NotLeading("", "the leadership was lost meanwhile; nothing was written") from None
+
+    def used(self, node: str) -> Used | None:
+        return self.hub.used.get(node)
+
+    async def read_log(self, replica: str, *, offset: int, follow: bool) -> AsyncIterator[bytes]:
+        node = await self._node_of(replica)
+        try:
+            parts = self.hub.read_log(node, replica, offset, follow=follow)
+            async with contextlib.aclosing(parts):
+                async for part in parts:
+                    yield part
+        except Gone as gone:
+            raise NotReachable(str(gone)) from None
+
+    async def _node_of(self, replica: str) -> str:
+        """Where it runs, or ran: its node keeps the log for a while."""
+        known = self.world.replicas.get(replica)
+        if known is not None:
+            return known.node
+        lines = await self.store.history(workload=workload_of(replica), limit=HISTORY)
+        for line in reversed(lines):
+            if line.subject == replica and line.node:
+                return line.node
+        raise LookupError(f"there is no replica {replica}")
+
+    async def chaos(self, deed: str, node: str, for_ms: int) -> None:
+        known = self.world.nodes.get(node)
+        if known is None:
+            raise LookupError(f"there is no node {node}")
+        if deed == "partition":
+            try:
+                self.hub.silence(node, for_ms)
+            except (Gone, PermissionError) as error:
+                raise Unsupported(str(error)) from None
+            return
+        provider = self.providers(self.world.pools[known.pool])
+        if not isinstance(provider, Chaos):
+            raise Unsupported(f"nodes of the pool {known.pool} cannot be harmed on purpose")
+        deeds: dict[str, Callable[[str], Awaitable[None]]] = {
+            "kill": provider.kill,
+            "hang": provider.hang,
+            "resume": provider.resume,
+        }
+        await deeds[deed](node)
+
+    async def wait_for(self, length: int, timeout_s: float) -> int:
+        """Returns when the journal is longer than that, or when the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self._news:
+                await self._news.wait_for(lambda: self._length > length)
+        return self._length
+
+    def _control_planes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(url for url in (self._leadership.address, self.url, *self._known) if url))
+
+    def _lease_age(self) -> int:
+        return self._term.lease_age_ms() if self._term is not None else 0
+
+    def _grown(self, length: int) -> None:
+        if length != self._length:
+            self._length = length
+            task = asyncio.get_running_loop().create_task(self._notify())
+            self._waking.add(task)
+            task.add_done_callback(self._waking.discard)
+
+    async def _notify(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    # leading and following
+
+    async def run(self) -> None:
+        """Until it is cancelled; then the leadership is given up, so that another can lead at once."""
+        try:
+            await together(self._govern(), self._sweep(), self._announce())
+        finally:
+            await self._end()
+            await self._resign()
+            await self.hub.close()
+
+    async def _end(self) -> None:
+        """What ended with us is written down, so that the next start need not find it out."""
+        if self.ending is None:
+            return
+        gone = await self.ending()
+        held, length = self._leadership, self._length
+        if held.leader == self.name:
+            facts = tuple(NodeTerminated(at=self._steady.now(), node=name) for name in gone)
+            with contextlib.suppress(PortError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await self.store.append(held.generation, length, facts)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self.hub.sweep()
+
+    async def _announce(self) -> None:
+        """Agents are told of every control plane there is, so that they find the next leader."""
+        while True:
+            with contextlib.suppress(PortError):
+                self._known = await self.store.announce(self.name, self.url)
+            await asyncio.sleep(ANNOUNCE_EVERY_S)
+
+    async def _resign(self) -> None:
+        held = self._leadership
+        if held.leader == self.name:
+            with contextlib.suppress(PortError, TimeoutError):
+                async with asyncio.timeout(2):
+                    await self.store.resign(self.name, held.generation)
+
+    async def _govern(self) -> None:
+        while True:
+            try:
+                held = await self._ask()
+                if held.leader == self.name:
+                    await self._lead(held)
+                else:
+                    await self._follow(held)
+            except PortError as error:
+                self._failed(f"{type(error).__name__}: {error}")
+                await asyncio.sleep(ASK_EVERY_S)
+            except Exception as error:  # a mistake of ours must not end the fleet's only supervisor
+                log.exception("the loop failed")
+                self._failed(f"a mistake in holdfast: {error!r}")
+                await asyncio.sleep(ASK_EVERY_S)
+
+    def _failed(self, why: str) -> None:
+        if why != self._trouble:
+            log.error("the store failed", why=why)
+        self._trouble = why
+        self._leadership = Leadership("", self._leadership.generation, 0)
+        self.hub.leader_url = ""
+
+    async def _ask(self) -> Leadership:
+        asked_at = self.clock.monotonic()
+        held = await self.store.lead(self.name, self.url, LEADER_TTL_MS)
+        self._leadership = held
+        self.hub.leader_url = held.address if held.leader != self.name else self.url
+        if held.leader == self.name:
+            self.hub.leads_until = asked_at + min(held.left_ms, LEADER_TTL_MS)
+        return held
+
+    async def _follow(self, held: Leadership) -> None:
+        await self._catch_up()
+        self._trouble = ""
+        await asyncio.sleep(min(FOLLOW_EVERY_S, held.left_ms / 1000 + SOON_S))
+
+    async def _catch_up(self) -> None:
+        if not self._fresh:
+            await self._follower.begin()
+        await self._follower.catch_up()
+        self._fresh = True
+        self._grown(self._follower.length)
+
+    async def _lead(self, held: Leadership) -> None:
+        """One term, from the journal's end to whatever ends it."""
+        await self._catch_up()
+        follower, self._follower, self._fresh = self._follower, Follower(self.store), False
+        settle()
+        steady = SteadyClock(self.clock, follower.last_at)
+        mind = Mind(follower.world)
+        term = Term(self.name, held.generation, mind, follower.length, self.store, steady, self._metrics)
+        performer = Performer(term, self.hub, self.providers)
+        term.hands, term.on_append = performer, self._grown
+        self._term, self._steady, self._trouble = term, steady, ""
+        self.hub.take_over(term)
+        log.info("leading", name=self.name, generation=held.generation, journal=follower.length)
+        try:
+            await together(term.run(self.opening(mind.world, steady.now())), self._keep(held.generation))
+        finally:
+            self._term = None
+            self.hub.step_down()
+            await performer.close()
+            log.warning("not leading any more", name=self.name, generation=held.generation)
+
+    async def _keep(self, generation: int) -> None:
+        """Renews the leadership; raises when it is surely lost."""
+        while True:
+            await asyncio.sleep(ASK_EVERY_S)
+            left = (self.hub.leads_until - self.clock.monotonic()) / 1000
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    held = await self._ask()
+            except TimeoutError:
+                raise Lost("the store did not renew the leadership in time") from None
+            except PortError as error:
+                if self.clock.monotonic() >= self.hub.leads_until:
+                    raise
+                log.warning("the leadership was not renewed yet", why=str(error))
+                continue
+            if held.leader != self.name or held.generation != generation:
+                raise Lost(f"{held.leader} leads")
+
+
+class Lost(PortError):
+    """We do not lead any more."""

@@ -1,0 +1,123 @@
+"""One agent's connection, from its first byte to its last.
+
+The connection was opened by the agent and handed over by `front` after the HTTP upgrade. Garbage, silence and
+floods end it within bounds. The beat is the hot path: a thousand agents beat a thousand times a second, so it
+is decoded, noted and acknowledged in one go, without a task.
+"""
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import structlog
+
+from holdfast.model.policy import Policy
+from holdfast.wire import frame
+from holdfast.wire.identity import NONCE_BYTES
+from holdfast.wire.messages import (
+    PROTOCOL,
+    PROTOCOL_OLDEST,
+    Ack,
+    Beat,
+    Challenge,
+    FromAgent,
+    Hello,
+    Message,
+    Moved,
+    Refused,
+)
+
+if TYPE_CHECKING:
+    from holdfast.control.hub import Hub
+
+UNSENT_MAX = 8 << 20  # bytes: a peer that does not read is cut off
+DEAF_BEATS = 3  # a node that has heard none of our last answers does not count: it will connect anew
+
+log = structlog.get_logger("holdfast.hub")
+
+
+class Session(asyncio.Protocol):
+    def __init__(self, hub: "Hub") -> None:
+        self.hub = hub
+        self.nonce = os.urandom(NONCE_BYTES)
+        self.opened = hub.clock.monotonic()
+        self.hello: Hello | None = None
+        self.node = ""  # set when it is welcomed
+        self.policy: Policy | None = None  # that it was told of: leases and beats
+        self.planes: tuple[str, ...] = ()  # that it was told of: control planes
+        self._reader = frame.Reader(FromAgent, frame.FROM_AGENT_MAX)
+        self._transport: asyncio.Transport | None = None
+        self.peer = "?"
+
+    # the connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        host = transport.get_extra_info("peername")
+        self.peer = f"{host[0]}:{host[1]}" if isinstance(host, tuple) else str(host)
+        self._transport.set_write_buffer_limits(high=UNSENT_MAX)
+        self.send(Challenge(self.nonce, PROTOCOL, PROTOCOL_OLDEST))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.hub.closed(self)
+
+    def pause_writing(self) -> None:
+        log.warning("agent does not read", node=self.node or "?", peer=self.peer)
+        self.close(at_once=True)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._reader.feed(data):
+                self._receive(message)
+                if self._transport is None:
+                    return
+        except frame.BadFrame as error:
+            log.warning("garbage on the link", node=self.node or "?", peer=self.peer, why=str(error))
+            self.close(at_once=True)
+
+    def _receive(self, message: msgspec.Struct) -> None:
+        if type(message) is Beat:
+            self._beat(message)
+        elif self.node:
+            self.hub.received(self, message)
+        elif type(message) is Hello and self.hello is None:
+            self.hello = message
+            self.hub.greeted(self, message)
+        else:
+            raise frame.BadFrame(f"{type(message).__name__} before it was welcomed")
+
+    def _beat(self, beat: Beat) -> None:
+        if not self.node:
+            return
+        if beat.number - beat.heard > DEAF_BEATS or not self.hub.beat(self):
+            return  # what is not counted is not acknowledged either: its lease must not outlast our count
+        if beat.used is not None:
+            self.hub.used[self.node] = beat.used
+        self.send(Ack(beat.number))
+
+    # what we say
+
+    def send(self, message: Message) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame.pack(message))
+
+    def refuse(self, code: str, why: str, hint: str = "") -> None:
+        node = self.hello.node if self.hello else "?"
+        log.warning("agent refused", node=node, peer=self.peer, code=code, why=why)
+        self.hub.metrics.refused.labels(code).inc()
+        self.send(Refused(code, why, hint))
+        self.close()
+
+    def send_on(self, leader: str, all_of_them: tuple[str, ...]) -> None:
+        self.send(Moved(leader, all_of_them))
+        self.close()
+
+    def close(self, *, at_once: bool = False) -> None:
+        if self._transport is not None:
+            self._transport.abort() if at_once else self._transport.close()
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()

@@ -1,0 +1,217 @@
+"""Who is not let in, and what it costs: refusals, garbage, silence."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from holdfast.control import hub as hub_module
+from holdfast.model.event import PoolApplied
+from holdfast.model.units import HOUR
+from holdfast.ports.registry import Role, Token
+from holdfast.wire.frame import LENGTH, pack
+from holdfast.wire.identity import Key, hashed
+from holdfast.wire.messages import PROTOCOL, Beat, Refused
+from tests.planes import FLEET, World, until, within
+
+UPGRADE = b"GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: holdfast-link\r\n\r\n"
+
+
+async def refusal(world: World, plane: Any, agent: Any) -> Refused:
+    await world.connect(agent, plane)
+    await within(agent.ended.wait())
+    assert agent.refused is not None
+    refused: Refused = agent.refused
+    assert refused.why
+    return refused
+
+
+async def ready(world: World, plane: Any) -> None:
+    await until(lambda: plane.leading)
+    await plane.tell(PoolApplied(at=plane.now(), pool=FLEET))
+
+
+def stranger(world: World, node: str, token: str = "") -> Any:
+    return world.fleet.add(node, Key(Ed25519PrivateKey.generate()), token)
+
+
+async def token(world: World, secret: str, **fields: Any) -> str:
+    await world.registry.add(Token(secret, hashed(secret), Role.JOIN, **fields))
+    return secret
+
+
+async def test_a_join_token_enrols_one_node_and_after_that_its_key_is_enough() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        newcomer = stranger(world, "n1", await token(world, "once"))
+        await world.connect(newcomer, plane)
+        await within(newcomer.welcomed.wait())
+        newcomer.hang_up()
+        await within(newcomer.ended.wait())
+        newcomer.token = ""
+        await world.connect(newcomer, plane)
+        await within(newcomer.welcomed.wait())
+
+
+async def test_a_join_token_is_good_once() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        secret = await token(world, "once")
+        first = stranger(world, "n1", secret)
+        await world.connect(first, plane)
+        await within(first.welcomed.wait())
+        refused = await refusal(world, plane, stranger(world, "n2", secret))
+        assert (refused.code, "used by n1" in refused.why) == ("token", True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "given", "code", "why"),
+    [
+        ({}, "", "token", "brings no join token"),
+        ({}, "guessed", "token", "not known"),
+        ({"expires_at": HOUR}, "made", "token", "expired"),
+        ({"node": "n7"}, "made", "token", "is for n7"),
+        ({"pool": "other"}, "made", "token", "pool other"),
+    ],
+)
+async def test_a_token_that_does_not_fit_is_refused_with_the_reason(
+    fields: dict[str, Any], given: str, code: str, why: str
+) -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        await token(world, "made", **fields)
+        refused = await refusal(world, plane, stranger(world, "n1", given))
+        assert refused.code == code
+        assert why in refused.why
+        assert refused.hint
+        assert "n1" not in plane.world.nodes
+
+
+async def test_a_name_belongs_to_the_key_that_had_it_first() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await world.joined(plane, "n1")
+        thief = stranger(world, "n1", await token(world, "fresh"))
+        refused = await refusal(world, plane, thief)
+        assert refused.code == "taken"
+
+
+async def test_a_copy_of_a_living_agent_is_refused_and_the_first_goes_on() -> None:
+    world = World()
+    async with world.plane() as plane:
+        (first,) = await world.joined(plane, "n1")
+        await until(lambda: first.acks >= 1)
+        copy = world.fleet.add("n1", first.key)
+        copy.instance = "another"
+        refused = await refusal(world, plane, copy)
+        assert refused.code == "connected"
+        acks = first.acks
+        await until(lambda: first.acks > acks)
+
+
+async def test_a_signature_that_does_not_fit_is_refused() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        agent = await world.known("n1")
+        other = Key(Ed25519PrivateKey.generate())
+        agent.key = Key(Ed25519PrivateKey.generate())
+        agent.key.public = other.public
+        assert (await refusal(world, plane, agent)).code == "key"
+
+
+@pytest.mark.parametrize(("spoken", "hint"), [(0, "upgrade the agent"), (PROTOCOL + 1, "control plane")])
+async def test_another_version_of_the_protocol_is_refused_and_says_who_must_be_upgraded(
+    spoken: int, hint: str
+) -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        agent = await world.known("n1")
+        agent.protocol = spoken
+        refused = await refusal(world, plane, agent)
+        assert refused.code == "protocol"
+        assert hint in refused.hint
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 64, "ü", "-n"])
+async def test_a_name_that_no_node_may_have_is_refused(name: str) -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        assert (await refusal(world, plane, stranger(world, name, "t"))).code == "name"
+
+
+async def test_a_pool_that_is_not_there_is_refused() -> None:
+    world = World()
+    world.fleet.pool = "nowhere"
+    async with world.plane() as plane:
+        await ready(world, plane)
+        refused = await refusal(world, plane, stranger(world, "n1", await token(world, "t")))
+        assert (refused.code, "fleet" in refused.hint) == ("pool", True)
+
+
+# garbage
+
+
+async def opened(world: World, first: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", world.ports["cp-1"])
+    writer.write(first)
+    return reader, writer
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff" * 64,
+        LENGTH.pack(1 << 30),
+        LENGTH.pack(0),
+        LENGTH.pack(5) + b"hello",
+        LENGTH.pack(3) + b"\x93\x01\x02",
+        pack(Beat(1, 0)) * 3 + LENGTH.pack(2) + b"{}",
+    ],
+)
+async def test_garbage_on_the_link_ends_that_connection_and_nothing_else(garbage: bytes) -> None:
+    world = World()
+    async with world.plane() as plane:
+        (agent,) = await world.joined(plane, "n1")
+        reader, writer = await opened(world, UPGRADE + garbage)
+        await within(reader.read(-1))
+        writer.close()
+        acks = agent.acks
+        await until(lambda: agent.acks > acks)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01 not http at all\r\n\r\n",
+        b"GET /v1/link HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /v1/link HTTP/1.1\r\n" + b"x: y\r\n" * 4000,
+        b"\r\n" * 10_000,
+    ],
+)
+async def test_requests_that_are_none_are_answered_or_dropped(request_: bytes) -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        reader, writer = await opened(world, request_)
+        answer = await within(reader.read(-1))
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+        writer.close()
+
+
+async def test_a_connection_that_says_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_module, "HELLO_WITHIN_MS", 200)
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        silent = [await opened(world, UPGRADE) for _ in range(50)]
+        for reader, writer in silent:
+            await within(reader.read(-1))
+            writer.close()
+        await until(lambda: not plane.hub._strangers)

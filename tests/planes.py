@@ -1,0 +1,130 @@
+"""Control planes and emulated agents in one process, over real sockets: for tests of the hub and the term."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from holdfast.adapters.clock import HostClock
+from holdfast.adapters.providers.join import JoinProvider
+from holdfast.control.enrol import Enrolment
+from holdfast.control.front import front
+from holdfast.control.plane import Plane
+from holdfast.model.event import Event, PoolApplied, WorkloadApplied
+from holdfast.model.pool import Pool
+from holdfast.model.resources import Resources
+from holdfast.model.workload import Workload
+from holdfast.ports.provider import Provider
+from holdfast.ports.registry import Identity, Registry
+from holdfast.ports.store import Store
+from holdfast.sim.emulated import EmulatedAgent, EmulatedFleet
+from holdfast.sim.registry import SimRegistry
+from holdfast.sim.store import SimStore
+from holdfast.wire.identity import Key
+
+FLEET = Pool("fleet", "join", (), max=1_000, can_launch=False, can_terminate=False, can_reset=False)
+SECRET = b"not a secret"
+
+
+class Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+async def nothing(scope: Any, receive: Any, send: Any) -> None:
+    """An app for tests that do not ask it anything."""
+    await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+class World:
+    """A store, a registry, and the control planes and agents around them."""
+
+    def __init__(self, store: Store | None = None, provider: Provider | None = None) -> None:
+        self.clock = HostClock()
+        self.store = store or SimStore(self.clock.monotonic)
+        self.registry: Registry = SimRegistry()
+        self.provider = provider or JoinProvider()
+        self.fleet = EmulatedFleet(self.clock, "fleet", Resources(4_000, 8_192), ("a", "b", "c"))
+        self.ports: dict[str, int] = {}
+
+    @contextlib.asynccontextmanager
+    async def plane(
+        self, name: str = "cp-1", opening: Callable[..., Iterable[Event]] | None = None, app: Any = nothing
+    ) -> AsyncIterator[Plane]:
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(4096)
+        self.ports[name] = listener.getsockname()[1]
+        url = f"http://127.0.0.1:{self.ports[name]}"
+        enrolment = Enrolment(self.registry, self.clock, SECRET)
+        plane = Plane(
+            name,
+            url,
+            self.store,
+            self.registry,
+            enrolment,
+            self.clock,
+            lambda pool: self.provider,
+            opening=opening or (lambda world, now: ()),
+        )
+        served = app(plane) if app is not nothing else nothing
+        config = uvicorn.Config(
+            served,
+            http=front(plane.hub.accept),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            timeout_graceful_shutdown=1,
+        )
+        server = Server(config)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve(sockets=[listener]))
+            running = group.create_task(plane.run())
+            try:
+                yield plane
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                server.should_exit = True
+                await asyncio.gather(serving, return_exceptions=True)
+        listener.close()
+
+    async def known(self, node: str) -> EmulatedAgent:
+        """An agent whose key was enrolled before."""
+        key = Key(Ed25519PrivateKey.generate())
+        assert not await self.registry.enrol(Identity(node, key.public, "fleet", 0), None)
+        return self.fleet.add(node, key)
+
+    async def joined(self, plane: Plane, *nodes: str) -> list[EmulatedAgent]:
+        await until(lambda: plane.leading)
+        if "fleet" not in plane.world.pools:
+            await plane.tell(PoolApplied(at=plane.now(), pool=FLEET))
+        agents = [await self.known(node) for node in nodes]
+        for agent in agents:
+            await self.connect(agent, plane)
+            await within(agent.welcomed.wait())
+        return agents
+
+    async def connect(self, agent: EmulatedAgent, plane: Plane) -> None:
+        await agent.connect("127.0.0.1", self.ports[plane.name])
+
+
+async def apply(plane: Plane, workload: Workload) -> None:
+    await plane.tell(WorkloadApplied(at=plane.now(), workload=workload))
+
+
+async def within(work: Any, seconds: float = 20) -> Any:
+    async with asyncio.timeout(seconds):
+        return await work
+
+
+async def until(true: Callable[[], object], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not true():
+            await asyncio.sleep(0.005)
