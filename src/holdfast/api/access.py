@@ -1,0 +1,161 @@
+"""Who may do this?
+
+A request brings a token; the token has a role; an endpoint names the least role that it takes. Only hashes of
+tokens are kept anywhere, and what was found in the registry is believed for five seconds, so that a revoked
+token is refused soon and a busy client does not cost a look-up each time.
+
+Guessing a token of 256 bits is hopeless. What failed attempts can do is keep the registry busy; so each
+client has a small budget of them. A token that was good before is never held up by the failures of a
+neighbour behind the same address.
+
+Without tokens (`open`, the default on loopback) there is still one stranger to keep out: a web page in a
+browser on this machine can send requests to loopback. A browser says where a page came from, and by which
+name it was led here; whatever does not come from here is refused.
+"""
+
+import hmac
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import Request
+
+from holdfast.api.problems import Refused
+from holdfast.ports.registry import Registry, Role, Token
+from holdfast.wire.identity import hashed
+
+RANK = {Role.READ: 1, Role.OPERATOR: 2, Role.ADMIN: 3}  # a join token is no access token
+BELIEVED_S = 5.0
+TOKENS_KEPT = 1_024
+TOKEN_LENGTH_MAX = 512
+
+FAILURES_MAX = 20.0  # in a row, from one client
+FORGIVEN_PER_S = 1.0
+CLIENTS_KEPT = 4_096
+
+ASK = "ask an admin for one: holdfast token create --role read"
+BRING = "send it as: Authorization: Bearer TOKEN"
+SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+class Believed(msgspec.Struct):
+    token: Token
+    until: float
+
+
+class Access:
+    def __init__(self, *, open: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self.open = open
+        self._clock = clock
+        self._believed: OrderedDict[bytes, Believed] = OrderedDict()
+        self._failures = Failures()
+
+    async def admit(self, request: Request, registry: Registry, least: Role, here: str) -> Role:
+        """The role of whoever asks; Refused if it is not enough. `here` is our own URL."""
+        if self.open:
+            not_from_elsewhere(request, here)
+            return Role.ADMIN
+        role = await self._role(request, registry)
+        if role is Role.JOIN:
+            raise Refused(403, "a join token enrols a node, and does nothing else", ASK)
+        if RANK[role] < RANK[least]:
+            raise Refused(403, f"this needs a token of the role {least}, yours has the role {role}", ASK)
+        return role
+
+    async def _role(self, request: Request, registry: Registry) -> Role:
+        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+        secret = secret.strip()
+        if not secret or scheme.lower() != "bearer":
+            raise unauthorized("a token is needed", BRING)
+        if len(secret) > TOKEN_LENGTH_MAX:
+            raise unauthorized("this is no token of ours", ASK)
+        token = await self._find(hashed(secret), registry, client_of(request))
+        if token.expires_at and token.expires_at <= time.time_ns() // 1_000_000:
+            raise unauthorized(f"the token {token.id} has expired", ASK)
+        return token.role
+
+    async def _find(self, digest: bytes, registry: Registry, client: str) -> Token:
+        now = self._clock()
+        known = self._believed.get(digest)
+        if known is not None and now < known.until:
+            return known.token
+        if known is None:
+            self._failures.check(client, now)
+        token = await registry.find(digest)
+        if token is None or not hmac.compare_digest(token.hash, digest):
+            self._believed.pop(digest, None)
+            self._failures.add(client, now)
+            raise unauthorized("the token is not known, or was revoked", ASK)
+        self._believed[digest] = Believed(token, now + BELIEVED_S)
+        if len(self._believed) > TOKENS_KEPT:
+            self._believed.popitem(last=False)
+        return token
+
+    def forget(self, token_id: str) -> None:
+        """It was revoked here: no reason to believe it any longer."""
+        for digest in [d for d, known in self._believed.items() if known.token.id == token_id]:
+            del self._believed[digest]
+
+
+class Failures:
+    """How many failed attempts each client has left: a bucket that fills again with time."""
+
+    def __init__(self) -> None:
+        self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client -> (used, when)
+
+    def check(self, client: str, now: float) -> None:
+        if self._now_used(client, now) > FAILURES_MAX - 1:
+            hint = "wait a moment, then look at the token"
+            raise Refused(
+                429, "too many failed attempts from your address", hint, headers={"Retry-After": "2"}
+            )
+
+    def add(self, client: str, now: float) -> None:
+        used = self._now_used(client, now) + 1
+        self._used[client] = (used, now)
+        self._used.move_to_end(client)
+        if len(self._used) > CLIENTS_KEPT:
+            self._used.popitem(last=False)
+
+    def _now_used(self, client: str, now: float) -> float:
+        used, at = self._used.get(client, (0.0, now))
+        return max(0.0, used - FORGIVEN_PER_S * (now - at))
+
+
+def unauthorized(detail: str, hint: str) -> Refused:
+    return Refused(401, detail, hint, headers={"WWW-Authenticate": "Bearer"})
+
+
+def client_of(request: Request) -> str:
+    return request.client.host if request.client is not None else "?"
+
+
+def not_from_elsewhere(request: Request, here: str) -> None:
+    """Refuses what a browser was led to send by somebody else's page."""
+    host = request.headers.get("host", "")
+    if not _names_us(host, here):
+        hint = "use its address, or give it this name with --url"
+        raise Refused(403, f"this control plane is not called {host[:80]}", hint)
+    origin = request.headers.get("origin")
+    if request.method not in SAFE and origin is not None and urlsplit(origin).netloc != host:
+        raise Refused(
+            403, "a web page from elsewhere sent this", "only a control plane with tokens lets it in"
+        )
+
+
+def _names_us(host: str, here: str) -> bool:
+    """An address, localhost, or the name we were given. Any other name may have been made to point here."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if name in ("", "localhost", urlsplit(here).hostname):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,48 @@
+"""What people and programs send: small JSON objects. An unknown field is an error, not a surprise later."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.model.units import DAY
+
+LONG = 3_650 * DAY
+COUNT_MAX = 10_000  # seats made in one turn of the loop: ten thousand take it half a second
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
+
+Duration = Annotated[int, Field(ge=1, le=LONG, strict=True)]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Scale(Body):
+    count: Annotated[int, Field(ge=0, le=COUNT_MAX, strict=True)] = Field(
+        description="replicas of a service, tasks of a sweep at a time, or the most members of a training"
+    )
+
+
+class Drain(Body):
+    deadline_ms: Duration | None = Field(
+        None, description="how long what runs there may take to leave; null: as the policy says"
+    )
+
+
+class Chaos(Body):
+    node: Annotated[str, Field(max_length=253)]
+    for_ms: Duration = Field(30_000, description="how long a partition lasts")
+
+
+class TokenWanted(Body):
+    role: Literal["admin", "operator", "read", "join"]
+    note: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = Field(
+        "", description="for whom it is: shown in the list"
+    )
+    pool: Annotated[str, Field(pattern=f"^$|{NAME}")] = Field(
+        "", description="join: the only pool it may join; empty: any that takes newcomers"
+    )
+    node: Annotated[str, Field(pattern=f"^$|{NAME}")] = Field(
+        "", description="join: the only name it may take; empty: any"
+    )
+    ttl_ms: Duration | None = Field(None, description="how long it is good for; null: until it is revoked")

@@ -1,0 +1,200 @@
+"""What every request passes before its endpoint sees it, and what becomes of an error after.
+
+In this order: is there a token, and is its role enough; does this endpoint need the leader, and is that us;
+is the body of a size that we read at all. So a stranger learns nothing and costs little. An order that
+reaches a control plane which does not lead is sent on to the one that does (307 keeps method and body); reads
+are answered by all.
+
+This is the request boundary, the one place of the API that may catch everything: what nobody foresaw becomes
+a 500 without details, and a traceback in the log.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+
+import structlog
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive
+
+from holdfast.api import problems
+from holdfast.api.edge import Edge, edge_of
+from holdfast.api.problems import Refused
+from holdfast.control.plane import NotLeading
+from holdfast.ports.errors import PortError
+from holdfast.ports.registry import Role
+
+BODY_MAX = 4 << 20
+BODY_WITHIN_S = 30.0
+SPILL_MAX = 16 << 20  # of a body that is too large, so that its sender can read our answer
+SPILL_WITHIN_S = 2.0
+ANSWER_WITHIN_S = 30.0
+JSON = "application/json"
+RETRY = {"Retry-After": "2"}
+SOON = "a new leader is found within seconds; try again"
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+log = structlog.get_logger("holdfast.api")
+
+
+class Open(APIRoute):
+    """Anybody may ask. The other routes say who, and whether it takes the leader to answer."""
+
+    least: ClassVar[Role | None] = None
+    leads: ClassVar[bool] = False
+    shows: ClassVar[bool] = False  # the world: then it must be known
+
+    def get_route_handler(self) -> Handler:
+        handler = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            try:
+                async with asyncio.timeout(ANSWER_WITHIN_S + BODY_WITHIN_S):
+                    return await self._through(request, handler)
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody is there to read it
+            except Exception as error:
+                return await _answer_to(error, request)
+
+        return guarded
+
+    async def _through(self, request: Request, handler: Handler) -> Response:
+        edge = edge_of(request)
+        if self.least is not None:
+            request.state.role = await edge.access.admit(
+                request, edge.plane.registry, self.least, edge.plane.url
+            )
+        if self.leads and not edge.plane.leading:
+            return await sent_on(request, edge)
+        if self.shows and not edge.plane.world.leader.generation:
+            raise Refused(503, f"nothing is known here yet: {edge.plane.trouble}", SOON, headers=RETRY)
+        if request.method == "POST":
+            request = await with_body(request)
+            if self.body_field is not None:
+                _check_type(request, await request.body())
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            return await handler(request)
+
+
+class Read(Open):
+    least = Role.READ
+    shows = True
+
+
+class Count(Read):
+    """What the process itself has seen."""
+
+    shows = False
+
+
+class ReadFromLeader(Read):
+    """What only the leader can answer: it is the one the agents are connected to."""
+
+    leads = True
+
+
+class Operate(Open):
+    least = Role.OPERATOR
+    leads = True
+
+
+class Administer(Open):
+    least = Role.ADMIN
+    leads = True
+
+
+class Register(Open):
+    """Tokens are in the registry, which all control planes share: a leak is stopped even if nobody leads."""
+
+    least = Role.ADMIN
+
+
+async def _answer_to(error: Exception, request: Request) -> Response:
+    if isinstance(error, NotLeading):  # since we looked
+        return await sent_on(request, edge_of(request))
+    found = problems.explained(error)
+    if found is not None:
+        return found
+    log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
+    hint = "this is a fault of holdfast: its log says more; please report it"
+    return problems.answer(500, "something went wrong here", hint)
+
+
+async def sent_on(request: Request, edge: Edge) -> Response:
+    """To the leader; or, when nobody leads, back to the sender."""
+    try:
+        leader = await edge.plane.leader()
+    except PortError:
+        leader = None
+    url = leader.address.rstrip("/") if leader is not None and leader.left_ms > 0 else ""
+    if not url or url == edge.plane.url.rstrip("/"):
+        return problems.answer(503, "no control plane leads just now", SOON, headers=RETRY)
+    path = request.scope.get("raw_path", b"").decode("ascii", "replace") or request.url.path
+    query = f"?{request.url.query}" if request.url.query else ""
+    return problems.answer(
+        307, f"the leader is {url}", "follow the Location", headers={"Location": f"{url}{path}{query}"}
+    )
+
+
+async def with_body(request: Request) -> Request:
+    """The same request with its whole body read, within bounds."""
+    if int(request.headers.get("content-length") or 0) > BODY_MAX:
+        await _spill(request.receive)
+        raise _too_large()
+    bounded = Request(request.scope, _bounded(request.receive))
+    try:
+        async with asyncio.timeout(BODY_WITHIN_S):
+            await bounded.body()
+    except TimeoutError:
+        raise Refused(408, "the body did not arrive", headers={"Connection": "close"}) from None
+    return bounded
+
+
+def _bounded(receive: Receive) -> Receive:
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > BODY_MAX:
+            await _spill(receive)
+            raise _too_large()
+        return message
+
+    return counted
+
+
+async def _spill(receive: Receive) -> None:
+    """Who is cut off in the middle of sending may never read why: take a little more first."""
+    spilt = 0
+    try:
+        async with asyncio.timeout(SPILL_WITHIN_S):
+            while spilt < SPILL_MAX:
+                message = await receive()
+                spilt += len(message.get("body", b""))
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        pass
+
+
+def _too_large() -> Refused:
+    return Refused(
+        413,
+        f"the body is larger than {BODY_MAX >> 20} MiB",
+        "send fewer documents at a time",
+        headers={"Connection": "close"},
+    )
+
+
+def _check_type(request: Request, body: bytes) -> None:
+    if body and media_type(request) != JSON:
+        raise Refused(415, f"this takes {JSON}, not {media_type(request)[:80] or 'an unnamed type'}")
+
+
+def media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -1,0 +1,206 @@
+"""What happened, and why things are as they are.
+
+As a list, or (`Accept: text/event-stream`) as a stream that goes on. A journal entry may have several lines,
+so the id of the last line is the entry's number and the id of an earlier one is `NUMBER.HOW-MANY-SO-FAR`:
+whoever comes back with the last id it saw gets every line once, wherever it was cut off.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping
+from enum import StrEnum
+from itertools import chain, groupby
+from typing import Annotated, NamedTuple
+
+import msgspec
+from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.api import shapes, views
+from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
+from holdfast.api.gate import Read
+from holdfast.api.problems import Refused, unknown
+from holdfast.api.reads import Filter
+from holdfast.api.said import gives
+from holdfast.api.streams import Stream
+from holdfast.control.plane import Plane
+from holdfast.core import explain
+from holdfast.core.tell import workload_of
+from holdfast.model.told import Told
+from holdfast.model.world import World
+from holdfast.ports.errors import PortError
+
+SSE = "text/event-stream"
+KEEP_ALIVE_S = 10.0
+AGAIN_S = 1.0
+LINES_AT_ONCE = 500
+LIMIT_MAX = 1_000
+TOLD_MAX = 20  # lines of history in an explanation
+SEQ_MAX = 1 << 53
+EVENT_ID = re.compile(r"(\d{1,15})(?:\.(\d{1,6}))?")
+AS_STREAM = {SSE: {"schema": {"type": "string"}}}
+
+Seq = Annotated[int, Query(ge=0, le=SEQ_MAX)]
+LastEventId = Annotated[str | None, Header(description="of a stream: the last id that was seen")]
+
+router = APIRouter(prefix="/v1", route_class=Read, tags=["what happened, and why"])
+
+_encode = msgspec.json.Encoder().encode
+
+
+class About(NamedTuple):
+    node: str
+    workload: str
+
+
+class Kind(StrEnum):
+    NODE = "node"
+    WORKLOAD = "workload"
+    REPLICA = "replica"
+    POOL = "pool"
+
+
+@router.get(
+    "/events",
+    summary="History: a list, or a stream of what happens",
+    **gives(shapes.Line, "lines of history, oldest first", many=True, also=AS_STREAM),
+)
+async def events(
+    request: Request,
+    edge: ThisEdge,
+    node: Filter = "",
+    workload: Filter = "",
+    since: Annotated[
+        Seq | None, Query(description="only entries after this number; a list takes 0 for none")
+    ] = None,
+    before: Annotated[Seq, Query(description="only entries before this number; 0: to the end")] = 0,
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="lines, about")] = 100,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """With `since` alone, the oldest lines after it; else the newest. As a stream, all lines after
+    `Last-Event-ID` or `since`, or from now on."""
+    if SSE not in request.headers.get("accept", ""):
+        told = await edge.plane.store.history(
+            node=node, workload=workload, since=since or 0, before=before, limit=limit
+        )
+        return give([views.line(each) for each in told])
+    edge.streams.check_room()
+    seq, skip = _begin_at(edge.plane, last_event_id, since)
+    return Stream(edge.streams, _stream(edge, About(node, workload), seq, skip), SSE)
+
+
+def _begin_at(plane: Plane, last_event_id: str | None, since: int | None) -> tuple[int, int]:
+    """After which entry to begin, and how many lines of the next one were seen already."""
+    if last_event_id:
+        match = EVENT_ID.fullmatch(last_event_id)
+        if match is None:
+            raise Refused(422, "Last-Event-ID is not one of ours", "leave it out to begin from now")
+        seq, seen = int(match[1]), int(match[2] or 0)
+        return (seq - 1, seen) if seen and seq else (seq, 0)
+    return (plane.length if since is None else since), 0
+
+
+async def _stream(edge: Edge, about: About, seq: int, skip: int) -> AsyncGenerator[bytes]:
+    """The lines after entry `seq`, but for the first `skip` of the next one. One batch at a time is held."""
+    yield b": what happens, as it happens\n\n"
+    plane = edge.plane
+    while True:
+        length = plane.length
+        try:
+            while seq < length:
+                told = await _after(plane, about, seq)
+                if told:
+                    yield b"".join(_numbered(told, skip if told[0].seq == seq + 1 else 0))
+                # At the very beginning only the first entry was asked for.
+                seq, skip = told[-1].seq if told else (length if seq else 1), 0
+        except PortError:
+            await asyncio.sleep(AGAIN_S)
+            yield b": the store does not answer, nothing is lost\n\n"
+            continue
+        if await plane.wait_for(length, KEEP_ALIVE_S) <= length:
+            yield b": still here\n\n"
+
+
+async def _after(plane: Plane, about: About, seq: int) -> tuple[Told, ...]:
+    """The oldest lines after this entry. A store gives the oldest only after an entry that there is."""
+    return await plane.store.history(
+        node=about.node, workload=about.workload, since=seq, before=0 if seq else 2, limit=LINES_AT_ONCE
+    )
+
+
+def _numbered(told: tuple[Told, ...], skip: int) -> list[bytes]:
+    """As server-sent events; the first `skip` were seen already."""
+    parts = []
+    for seq, entry in groupby(told, key=lambda each: each.seq):
+        lines = list(entry)
+        for number, each in enumerate(lines, 1):
+            mark = f"{seq}" if number == len(lines) else f"{seq}.{number}"
+            data = _encode(views.line(each))
+            parts.append(b"id: %b\nevent: %b\ndata: %b\n\n" % (mark.encode(), each.kind.encode(), data))
+    return parts[skip:]
+
+
+@router.get(
+    "/explain/{kind}",
+    summary="Why is it as it is, and what would help?",
+    **gives(shapes.Explanation, "in words", 404),
+)
+async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max_length=253)]) -> Response:
+    known = _known(plane.world, kind)
+    if not any(name in names for names in known):
+        raise unknown(kind, name, chain(*known))
+    found = _explanation(plane, kind, name)
+    return give(
+        shapes.Explanation(
+            kind=kind.value,
+            name=name,
+            summary=found.summary,
+            because=list(found.because),
+            would_help=list(found.would_help),
+            history=[views.line(each) for each in await _told(plane, kind, name)],
+        )
+    )
+
+
+def _explanation(plane: Plane, kind: Kind, name: str) -> explain.Explanation:
+    world, now = plane.world, plane.now()
+    match kind:
+        case Kind.NODE:
+            return explain.explain_node(world, plane.senses, name, now)
+        case Kind.WORKLOAD:
+            return explain.explain_workload(world, name, now)
+        case Kind.REPLICA:
+            return explain.explain_replica(world, name, now)
+        case Kind.POOL:
+            return explain.explain_pool(world, name, now)
+
+
+def _known(world: World, kind: Kind) -> tuple[Mapping[str, object], ...]:
+    match kind:
+        case Kind.NODE:
+            return (world.nodes,)
+        case Kind.WORKLOAD:
+            return (world.workloads,)
+        case Kind.REPLICA:
+            return (world.replicas, world.slots)
+        case Kind.POOL:
+            return (world.pools,)
+
+
+async def _told(plane: Plane, kind: Kind, name: str) -> tuple[Told, ...]:
+    """The latest lines about it. Lines are filed by node and by workload; a replica's are among its
+    workload's."""
+    match kind:
+        case Kind.NODE:
+            return await plane.store.history(node=name, limit=TOLD_MAX)
+        case Kind.WORKLOAD:
+            return await plane.store.history(workload=name, limit=TOLD_MAX)
+        case Kind.REPLICA:
+            told = await plane.store.history(workload=workload_of(name), limit=LIMIT_MAX)
+            return tuple(
+                each for each in told if each.subject == name or each.subject.startswith(f"{name}.")
+            )[-TOLD_MAX:]
+        case Kind.POOL:
+            told = await plane.store.history(limit=LIMIT_MAX)
+            return tuple(each for each in told if each.subject == name)[-TOLD_MAX:]

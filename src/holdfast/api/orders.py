@@ -1,0 +1,98 @@
+"""What an operator orders: nodes in and out of service, the brake, and harm on purpose.
+
+An order is an event like any other, and the core decides what follows from it. What it would pass over in
+silence, because the node is not there yet, is refused here with the reason.
+"""
+
+from enum import StrEnum
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from holdfast.api import shapes, views
+from holdfast.api.bodies import Chaos, Drain
+from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
+from holdfast.api.gate import Administer, Operate
+from holdfast.api.problems import Refused, unknown
+from holdfast.api.reads import one_node
+from holdfast.api.said import gives
+from holdfast.model.event import OperatorOrdered, Order
+from holdfast.model.node import JOINED
+from holdfast.model.units import Instant
+
+JOURNALLED = "the node, when the order is journalled"
+
+router = APIRouter(prefix="/v1", route_class=Operate, tags=["orders"])
+harm = APIRouter(prefix="/v1", route_class=Administer, tags=["orders"])
+
+
+class Deed(StrEnum):
+    KILL = "kill"
+    HANG = "hang"
+    RESUME = "resume"
+    PARTITION = "partition"
+
+
+@router.post(
+    "/nodes/{name}/drain",
+    summary="Move its work elsewhere, by a deadline",
+    **gives(shapes.Node, JOURNALLED, 404, 409),
+)
+async def drain(edge: ThisEdge, name: str, body: Drain | None = None) -> Response:
+    policy_ms = edge.plane.world.policy.repair.drain_ms
+    within_ms = body.deadline_ms if body is not None and body.deadline_ms is not None else policy_ms
+    return await _order(edge, name, Order.DRAIN, edge.plane.now() + within_ms)
+
+
+@router.post(
+    "/nodes/{name}/cordon", summary="Put nothing new there", **gives(shapes.Node, JOURNALLED, 404, 409)
+)
+async def cordon(edge: ThisEdge, name: str) -> Response:
+    return await _order(edge, name, Order.CORDON)
+
+
+@router.post(
+    "/nodes/{name}/uncordon",
+    summary="Use it again; ends a drain too",
+    **gives(shapes.Node, JOURNALLED, 404, 409),
+)
+async def uncordon(edge: ThisEdge, name: str) -> Response:
+    return await _order(edge, name, Order.UNCORDON)
+
+
+async def _order(edge: Edge, name: str, order: Order, deadline: Instant = 0) -> Response:
+    plane = edge.plane
+    async with edge.writing:
+        node = plane.world.nodes.get(name)
+        if node is None:
+            raise unknown("node", name, plane.world.nodes)
+        if node.state not in JOINED:
+            raise Refused(409, f"{name} is {node.state}: it takes no orders", "wait until it has joined")
+        await plane.tell(OperatorOrdered(at=plane.now(), order=order, node=name, deadline=deadline))
+    return give(one_node(plane, name))
+
+
+@router.post(
+    "/brake/release",
+    summary="Let held actions go on",
+    **gives(shapes.Brake, "the brakes that were released, when it is journalled", many=True),
+)
+async def release(edge: ThisEdge) -> Response:
+    plane = edge.plane
+    async with edge.writing:
+        engaged = views.brakes(plane.world)
+        if engaged:
+            await plane.tell(OperatorOrdered(at=plane.now(), order=Order.RELEASE_BRAKE))
+    return give(engaged)
+
+
+@harm.post(
+    "/chaos/{deed}",
+    summary="Harm a node on purpose, to see what happens",
+    **gives(shapes.Done, "when it is done", 404, 409, 502),
+)
+async def chaos(plane: ThisPlane, deed: Deed, body: Chaos) -> Response:
+    if body.node not in plane.world.nodes:
+        raise unknown("node", body.node, plane.world.nodes)
+    await plane.chaos(deed.value, body.node, body.for_ms)
+    return give(shapes.Done(f"{deed.value} {body.node}"))

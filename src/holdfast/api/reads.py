@@ -1,0 +1,126 @@
+"""What there is: nodes, pools, offers, workloads, replicas, findings, and all of it on one page."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from holdfast.api import shapes, views
+from holdfast.api.edge import ThisPlane, give
+from holdfast.api.gate import Read
+from holdfast.api.problems import unknown
+from holdfast.api.said import gives
+from holdfast.control.plane import Plane
+
+PART = 1_000  # entries built before others may run: some 10 ms
+
+T = TypeVar("T")
+Filter = Annotated[str, Query(max_length=253, pattern=r"^[^\x00]*$")]
+
+router = APIRouter(prefix="/v1", route_class=Read, tags=["what there is"])
+
+
+def sight_of(plane: Plane) -> views.Sight:
+    return views.Sight(plane.world, plane.senses, plane.used, plane.now())
+
+
+async def in_parts(names: list[str], make: Callable[[str], T | None]) -> list[T]:
+    """All of them, but not all in one go: a large fleet must not be deaf while somebody looks at it."""
+    made: list[T] = []
+    for start in range(0, len(names), PART):
+        if start:
+            await asyncio.sleep(0)
+        made += [each for name in names[start : start + PART] if (each := make(name)) is not None]
+    return made
+
+
+@router.get("/status", summary="The fleet on one page", **gives(shapes.Status, "all of it"))
+async def status(plane: ThisPlane) -> Response:
+    leader, world = await plane.leader(), plane.world
+    held = leader.left_ms > 0
+    return give(
+        shapes.Status(
+            leader=leader.leader if held else "",
+            leader_url=leader.address if held else "",
+            generation=leader.generation,
+            leading=plane.leading,
+            now_ms=plane.now(),
+            journal=plane.length,
+            brakes=views.brakes(world),
+            nodes=await nodes_of(plane),
+            workloads=await workloads_of(plane),
+        )
+    )
+
+
+async def nodes_of(plane: Plane) -> list[shapes.Node]:
+    sight = sight_of(plane)
+    findings = views.findings_by_node(sight.world)
+    return await in_parts(
+        list(sight.world.nodes), lambda name: views.node(sight, name, findings.get(name, []))
+    )
+
+
+async def workloads_of(plane: Plane) -> list[shapes.Workload]:
+    sight = sight_of(plane)
+    return await in_parts(list(sight.world.workloads), lambda name: views.workload_of(sight, name))
+
+
+def one_node(plane: Plane, name: str) -> shapes.Node:
+    sight = sight_of(plane)
+    found = views.node(sight, name, views.findings_by_node(sight.world).get(name, []))
+    if found is None:
+        raise unknown("node", name, sight.world.nodes)
+    return found
+
+
+@router.get("/nodes", summary="All nodes", **gives(shapes.Node, "in the order they came", many=True))
+async def nodes(plane: ThisPlane) -> Response:
+    return give(await nodes_of(plane))
+
+
+@router.get("/nodes/{name}", summary="One node", **gives(shapes.Node, "the node", 404))
+async def node(plane: ThisPlane, name: str) -> Response:
+    return give(one_node(plane, name))
+
+
+@router.get("/pools", summary="All pools", **gives(shapes.Pool, "with their offers", many=True))
+async def pools(plane: ThisPlane) -> Response:
+    return give([views.pool_of(plane.world, name) for name in plane.world.pools])
+
+
+@router.get("/offers", summary="All offers of all pools", **gives(shapes.Offer, "what can be had", many=True))
+async def offers(plane: ThisPlane) -> Response:
+    pools = plane.world.pools.values()
+    return give([views.offer_of(pool.name, offer) for pool in pools for offer in pool.offers])
+
+
+@router.get("/workloads", summary="All workloads", **gives(shapes.Workload, "with their seats", many=True))
+async def workloads(plane: ThisPlane) -> Response:
+    return give(await workloads_of(plane))
+
+
+@router.get("/workloads/{name}", summary="One workload", **gives(shapes.Workload, "with all its seats", 404))
+async def workload(plane: ThisPlane, name: str) -> Response:
+    found = views.workload_of(sight_of(plane), name, seats_max=0)
+    if found is None:
+        raise unknown("workload", name, plane.world.workloads)
+    return give(found)
+
+
+@router.get(
+    "/replicas",
+    summary="Replicas, of one workload or on one node",
+    **gives(shapes.Replica, "those that run, start or stop, and lost ones that may still run", many=True),
+)
+async def replicas(plane: ThisPlane, workload: Filter = "", node: Filter = "") -> Response:
+    sight = sight_of(plane)
+    names = views.replicas_named(sight.world, workload, node)
+    return give(await in_parts(names, lambda name: views.replica_of(sight, name)))
+
+
+@router.get("/findings", summary="What is wrong with nodes", **gives(shapes.Finding, "by node", many=True))
+async def findings(plane: ThisPlane) -> Response:
+    return give(views.findings(plane.world))

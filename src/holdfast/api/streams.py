@@ -1,0 +1,111 @@
+"""Answers that go on: events as they happen, logs as they are written.
+
+Nothing is buffered here: the next piece is fetched when the last one is on its way, so a slow reader slows
+its own source down and nobody else. A reader that takes nothing for a minute is let go. Streams end when the
+reader leaves, and when the control plane closes: `close` must be called before the server waits for its open
+connections, or it would wait for these.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Self
+
+import structlog
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from holdfast.api.problems import Refused
+
+OPEN_MAX = 256
+STUCK_S = 60.0
+FIRST_WITHIN_S = 1.0
+
+log = structlog.get_logger("holdfast.api")
+
+
+class Streams:
+    """All that are open."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.closing = asyncio.Event()
+
+    def close(self) -> None:
+        """Let all of them end."""
+        self.closing.set()
+
+    def check_room(self) -> None:
+        if self.open >= OPEN_MAX or self.closing.is_set():
+            why = "the control plane is closing" if self.closing.is_set() else f"{OPEN_MAX} streams are open"
+            raise Refused(503, why, "try again in a moment", headers={"Retry-After": "5"})
+
+
+class Stream(StreamingResponse):
+    def __init__(self, streams: Streams, source: AsyncGenerator[bytes], media_type: str) -> None:
+        self.streams, self.source = streams, source
+        self._pieces = self._until_closing()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._first: asyncio.Task[Any] | None = None
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(self._pieces, media_type=media_type, headers=headers)
+
+    async def begun(self) -> Self:
+        """Waits a moment for the first piece: a source that fails at once is a problem, no broken stream."""
+        self._first = first = self._begin(self._next())
+        good = False
+        try:
+            await asyncio.wait({first}, timeout=FIRST_WITHIN_S)
+            if first.done():
+                first.result()
+            good = True
+        finally:
+            if not good:
+                await self._finish()
+        return self
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.streams.open += 1
+        try:
+            await super().__call__(scope, receive, send)
+        except TimeoutError:
+            log.warning("reader stuck", path=scope["path"])
+        finally:
+            self.streams.open -= 1
+            await self._finish()
+
+    async def stream_response(self, send: Send) -> None:
+        async def patiently(message: Message) -> None:
+            async with asyncio.timeout(STUCK_S):
+                await send(message)
+
+        await super().stream_response(patiently)
+
+    async def _until_closing(self) -> AsyncGenerator[bytes]:
+        """The pieces of the source, up to its end or the closing of the house."""
+        closed = self._begin(self.streams.closing.wait())
+        while True:
+            piece, self._first = self._first or self._begin(self._next()), None
+            await asyncio.wait({piece, closed}, return_when=asyncio.FIRST_COMPLETED)
+            data = piece.result() if piece.done() else None
+            if data is None:
+                return
+            yield data
+
+    async def _next(self) -> bytes | None:
+        return await anext(self.source, None)
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _finish(self) -> None:
+        """Here and not in the generators: they may have been cancelled where they cannot wait any more."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._pieces.aclose()
+        await self.source.aclose()

@@ -1,0 +1,98 @@
+"""The seats of one workload, counted in one pass: how many are as wanted, and what keeps the others.
+
+A few words for a list of many workloads; `core.explain` looks more closely at one.
+"""
+
+from holdfast.core.seats import may_start, settled
+from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
+from holdfast.model.workload import Sweep, Workload, wanted
+from holdfast.model.world import World
+
+FOREMOST = (State.READY, State.STARTING, State.PLACED, State.STOPPING, State.LOST)
+
+
+class Tally:
+    def __init__(self, world: World, of: Workload) -> None:
+        self.world, self.workload = world, of
+        self.slots = [world.slots[slot] for slot in world.of_workload.get(of.name, ())]
+        self.filling: dict[str, Replica] = {}  # slot -> what is in it
+        self.ready = self.done = self.failed = self.standby = self.starting = self.seats = 0
+        self.why_failed = self.why_waits = ""
+        for slot in self.slots:
+            self._count(slot)
+        promised = of.name in world.promised and self.seats  # then redundancy chose how many
+        self.wanted = self.seats if promised else wanted(of)
+
+    def _count(self, slot: Slot) -> None:
+        filling = _filling(self.world, slot.id)
+        state = None
+        if filling is not None:
+            self.filling[slot.id], state = filling, filling.state
+        if slot.role is Role.STANDBY:
+            self.standby += state is State.READY
+        elif slot.phase is not Phase.CLOSED:
+            self.seats += 1
+            self._count_active(slot, state)
+
+    def _count_active(self, slot: Slot, state: State | None) -> None:
+        if slot.phase is Phase.DONE:
+            self.done += 1
+        elif slot.phase is Phase.FAILED:
+            self.failed += 1
+            self.why_failed = self.why_failed or slot.why
+        elif state is State.READY:
+            self.ready += 1
+        elif state in LIVE:
+            self.starting += 1
+        else:
+            self.why_waits = self.why_waits or slot.why
+
+    def shown(self, most: int) -> list[Slot]:
+        """In order; if there are more than that, those that somebody should look at first."""
+        return self.slots if len(self.slots) <= most else sorted(self.slots, key=self._rank)[:most]
+
+    def _rank(self, slot: Slot) -> int:
+        if slot.phase is Phase.FAILED:
+            return 0
+        if slot.phase is not Phase.OPEN:
+            return 3
+        filling = self.filling.get(slot.id)
+        return 2 if filling is not None and filling.state is State.READY else 1
+
+    def why(self) -> str:
+        """What keeps it from being as wanted; empty: nothing."""
+        of = self.workload
+        if of.paused:
+            return "paused"
+        if not self.slots and not may_start(self.world, of):
+            return f"waits for {', '.join(name for name in of.after if not settled(self.world, name))}"
+        parts = []
+        if self.failed:
+            parts.append(f"{self.failed} gave up{_because(self.why_failed)}")
+        if self.starting:
+            parts.append(f"{self.starting} starting")
+        waiting = self._waiting()
+        if waiting > 0:
+            parts.append(f"{waiting} waiting for a node{_because(self.why_waits)}")
+        return ", ".join(parts)
+
+    def _waiting(self) -> int:
+        shape, going = self.workload.shape, self.ready + self.starting
+        waiting = self.wanted - going - self.done - self.failed
+        if isinstance(shape, Sweep) and shape.parallel:
+            return min(waiting, shape.parallel - going)  # the turn of the others comes later
+        return waiting
+
+
+def _filling(world: World, slot: str) -> Replica | None:
+    """Of several in one seat (a new one, and one that stops) the one that matters most."""
+    names = world.of_slot.get(slot)
+    if not names:
+        return None
+    if len(names) == 1:
+        return world.replicas[next(iter(names))]
+    return min((world.replicas[name] for name in names), key=lambda each: FOREMOST.index(each.state))
+
+
+def _because(why: str) -> str:
+    return f" ({why})" if why else ""

@@ -1,0 +1,227 @@
+"""The world, as the API shows it. Pure functions; they read, and never write.
+
+A fleet of ten thousand nodes is shown in one answer, and while it is put together nobody listens to those
+nodes. So each entry is built once, from what the indexes know already; nothing is searched for, and whoever
+asks for thousands asks in parts (`reads.in_parts`). Between two parts the world may change, so an entry that
+has gone meanwhile is None here and left out there.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from holdfast.api import shapes
+from holdfast.api.tally import Tally
+from holdfast.core.detect import Senses
+from holdfast.core.revise import kind
+from holdfast.model import place, pool, replica, resources, told, workload
+from holdfast.model.node import Node
+from holdfast.model.units import Instant
+from holdfast.model.world import World
+from holdfast.wire.messages import Used
+
+SEATS_LISTED_MAX = 50
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """The world from where we stand: a control plane that follows hears no heartbeats."""
+
+    world: World
+    senses: Senses | None
+    used: Callable[[str], Used | None]
+    now: Instant
+
+
+# nodes
+
+
+def node(sight: Sight, name: str, findings: list[str]) -> shapes.Node | None:
+    world = sight.world
+    it = world.nodes.get(name)
+    if it is None:
+        return None
+    verdict = it.verdict
+    return shapes.Node(
+        name=name,
+        pool=it.pool,
+        offer=it.offer,
+        place=where(it.place),
+        state=it.state,
+        verdict=verdict.level,
+        rule=verdict.rule,
+        evidence=str(verdict.evidence),
+        verdict_since_ms=verdict.since,
+        state_since_ms=it.since,
+        silent_ms=_silent_ms(sight, name),
+        capacity=amount(it.capacity),
+        free=_free(world, it),
+        used=_used(sight, name),
+        price_micro_usd=it.price_micro_usd,
+        spot=it.spot,
+        standby=it.standby,
+        deadline_ms=it.deadline or None,
+        address=it.address,
+        labels=it.labels,
+        taints=list(it.taints),
+        replicas=list(world.on_node.get(name, ())),
+        findings=findings,
+    )
+
+
+def findings_by_node(world: World) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, what in world.findings:
+        found.setdefault(name, []).append(what)
+    return found
+
+
+def _silent_ms(sight: Sight, name: str) -> int | None:
+    if sight.senses is None:
+        return None
+    row = sight.senses.beats.row.get(name)
+    return None if row is None else max(0, sight.now - int(sight.senses.beats.heard[row]))
+
+
+def _free(world: World, it: Node) -> shapes.Resources:
+    room = world.room
+    row = room.row.get(it.id)
+    if row is None:  # it is not here yet, or leaves
+        return amount(it.capacity)
+    return shapes.Resources(
+        int(room.cpu[row]), int(room.memory[row]), int(room.gpu_free[row]), it.capacity.gpu_kind
+    )
+
+
+def _used(sight: Sight, name: str) -> shapes.Resources | None:
+    used = sight.used(name)
+    return None if used is None else shapes.Resources(used.cpu_milli, used.memory_mib)
+
+
+def amount(of: resources.Resources) -> shapes.Resources:
+    return shapes.Resources(of.cpu_milli, of.memory_mib, of.gpu_milli, of.gpu_kind)
+
+
+def where(of: place.Place) -> shapes.Place:
+    return shapes.Place(of.provider, of.region, of.zone, of.rack)
+
+
+# workloads
+
+
+def workload_of(sight: Sight, name: str, *, seats_max: int = SEATS_LISTED_MAX) -> shapes.Workload | None:
+    """With at most so many seats, those in trouble first; 0: all of them, in order."""
+    world = sight.world
+    it = world.workloads.get(name)
+    if it is None:
+        return None
+    tally = Tally(world, it)
+    slots = tally.shown(seats_max) if seats_max else tally.slots
+    shape = it.shape
+    return shapes.Workload(
+        name=name,
+        kind=kind(it.shape),
+        version=it.version,
+        paused=it.paused,
+        priority=it.priority,
+        wanted=tally.wanted,
+        ready=tally.ready,
+        done=tally.done,
+        failed=tally.failed,
+        standby=tally.standby,
+        needs=amount(it.needs.resources),
+        command=list(it.program.command) if it.program is not None else [],
+        availability=(shape.availability or None) if isinstance(shape, workload.Service) else None,
+        why=tally.why(),
+        seats=[_seat(sight, slot, tally.filling.get(slot.id)) for slot in slots],
+    )
+
+
+def _seat(sight: Sight, slot: replica.Slot, filling: replica.Replica | None) -> shapes.Seat:
+    return shapes.Seat(
+        slot=slot.id,
+        role=slot.role,
+        phase=slot.phase,
+        replica=filling.id if filling is not None else "",
+        node=filling.node if filling is not None else "",
+        state=filling.state if filling is not None else "pending",
+        failures=slot.failures,
+        down_ms=max(0, sight.now - slot.down_since) if slot.down_since else None,
+        why=slot.why,
+    )
+
+
+def replica_of(sight: Sight, name: str) -> shapes.Replica | None:
+    it = sight.world.replicas.get(name)
+    if it is None:
+        return None
+    host = sight.world.nodes.get(it.node)
+    used = sight.used(it.node)
+    measured = used.replicas.get(name) if used is not None else None
+    return shapes.Replica(
+        id=name,
+        workload=it.workload,
+        slot=it.slot,
+        node=it.node,
+        epoch=it.epoch,
+        role=it.role,
+        state=it.state,
+        since_ms=it.since,
+        version=it.version,
+        address=f"{host.address}:{it.port}" if host is not None and host.address and it.port else "",
+        devices=list(it.devices),
+        gang=it.gang,
+        used=shapes.Resources(*measured) if measured is not None else None,
+    )
+
+
+def replicas_named(world: World, workload_name: str, node_name: str) -> list[str]:
+    """Of this workload, on this node; empty: of any, on any."""
+    if node_name:
+        names: Iterable[str] = world.on_node.get(node_name, ())
+    elif workload_name:
+        names = (
+            name for slot in world.of_workload.get(workload_name, ()) for name in world.of_slot.get(slot, ())
+        )
+    else:
+        return list(world.replicas)
+    return [
+        name
+        for name in names
+        if name in world.replicas and workload_name in ("", world.replicas[name].workload)
+    ]
+
+
+# the rest
+
+
+def pool_of(world: World, name: str) -> shapes.Pool:
+    it, state = world.pools[name], world.pool_states.get(name)
+    return shapes.Pool(
+        name=name,
+        provider=it.provider,
+        min=it.min,
+        max=it.max,
+        standby=it.standby,
+        nodes=len(world.in_pool.get(name, ())),
+        why=state.why if state is not None else "",
+        offers=[offer_of(name, offer) for offer in it.offers],
+    )
+
+
+def offer_of(pool_name: str, of: pool.Offer) -> shapes.Offer:
+    return shapes.Offer(of.name, pool_name, where(of.place), amount(of.capacity), of.price_micro_usd, of.spot)
+
+
+def findings(world: World) -> list[shapes.Finding]:
+    return [
+        shapes.Finding(it.node, it.name, int(it.severity), it.confidence, it.evidence, it.remedy, it.at)
+        for it in world.findings.values()
+    ]
+
+
+def brakes(world: World) -> list[shapes.Brake]:
+    return [shapes.Brake(it.scope, it.since, it.why) for it in world.brakes.values()]
+
+
+def line(of: told.Told) -> shapes.Line:
+    return shapes.Line(of.seq, of.at, of.kind, of.subject, of.text, of.node, of.workload)

@@ -1,0 +1,206 @@
+"""What is wanted: apply it, look first what would happen, change its size, pause it, delete it.
+
+What is wanted becomes events, and the answer comes after they are in the journal. Several documents are one
+append: all of them, or none. What an apply means for something that is there already is `core.revise`'s to
+say; nothing is decided here.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Annotated, NamedTuple
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.api import shapes
+from holdfast.api.bodies import Scale
+from holdfast.api.edge import Edge, ThisEdge, ThisRole, give
+from holdfast.api.gate import JSON, Operate, Read, media_type
+from holdfast.api.problems import Refused, unknown
+from holdfast.api.said import gives, takes_text
+from holdfast.core import revise
+from holdfast.core.preview import preview, twin
+from holdfast.files.workload import Wanted, documents
+from holdfast.model.event import Event, PolicyApplied, PoolApplied, WorkloadApplied, WorkloadDeleted
+from holdfast.model.policy import Policy
+from holdfast.model.pool import Pool
+from holdfast.model.units import Instant
+from holdfast.model.workload import Workload
+from holdfast.model.world import World
+from holdfast.ports.registry import Role
+
+TEXT_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/plain", "")
+SENT = "what was sent"
+FileName = Annotated[str, Query(max_length=253, description="what problems call it")]
+TAKES = "a workload file: documents of workloads, pools and a policy; as JSON an object or a list of them"
+
+router = APIRouter(prefix="/v1", route_class=Operate, tags=["what is wanted"])
+dry = APIRouter(prefix="/v1", route_class=Read, tags=["what is wanted"])
+
+
+class Change(NamedTuple):
+    applied: shapes.Applied
+    event: Event | None  # none: nothing changes
+
+
+@router.post(
+    "/apply",
+    summary="Make it so",
+    openapi_extra=takes_text(TAKES),
+    **gives(shapes.Applied, "what became of each document, when it is journalled", 409, many=True),
+)
+async def apply(request: Request, edge: ThisEdge, role: ThisRole, file: FileName = SENT) -> Response:
+    wanted = await _sent(request, edge, file)
+    if any(isinstance(each, Policy) for each in wanted) and role is not Role.ADMIN:
+        raise Refused(
+            403, "the policy is an admin's to change", "nothing was changed; leave that document out"
+        )
+    async with edge.writing:
+        changes = list(_changes(edge.plane.world, wanted, edge.plane.now()))
+        events = [change.event for change in changes if change.event is not None]
+        if events:
+            await edge.plane.tell(*events)
+    return give([change.applied for change in changes])
+
+
+@dry.post(
+    "/plan",
+    summary="What would happen if this were applied?",
+    openapi_extra=takes_text(TAKES),
+    **gives(shapes.Preview, "decided by the real loop on a copy of the world; nothing changes", 409),
+)
+async def plan(request: Request, edge: ThisEdge, file: FileName = SENT) -> Response:
+    wanted = await _sent(request, edge, file)
+    async with edge.thinking:
+        plane = edge.plane
+        now = plane.now()
+        changes = list(_changes(plane.world, wanted, now))
+        events = [change.event for change in changes if change.event is not None]
+        # Copied here, where nobody writes meanwhile; thought about where it holds up nobody.
+        found = await asyncio.to_thread(preview, twin(plane.world), events, now)
+    return give(
+        shapes.Preview(
+            changes=[_in_words(change.applied) for change in changes],
+            steps=[shapes.Step(step.action, step.subject, step.text, step.why) for step in found.steps],
+            pending=list(found.pending),
+        )
+    )
+
+
+def _in_words(applied: shapes.Applied) -> str:
+    what = f" ({', '.join(applied.changes)})" if applied.changes else ""
+    return f"{applied.kind} {applied.name}: {applied.outcome}{what}"
+
+
+async def _sent(request: Request, edge: Edge, file: str) -> list[Wanted]:
+    kind = media_type(request)
+    if kind != JSON and kind not in TEXT_TYPES:
+        raise Refused(415, f"this takes application/yaml, {JSON} or text/plain, not {kind[:80]}")
+    try:
+        text = (await request.body()).decode()
+    except UnicodeDecodeError as error:
+        raise Refused(422, "the body is not UTF-8 text", problems=[str(error)]) from None
+    async with edge.thinking:
+        return await asyncio.to_thread(_read, text, file, kind == JSON)
+
+
+def _read(text: str, file: str, is_json: bool) -> list[Wanted]:
+    return documents(_as_yaml(text) if is_json else text, file)
+
+
+def _as_yaml(text: str) -> str:
+    """YAML reads JSON, with a few exceptions (tabs, escaped pairs): so it is read as JSON first."""
+    try:
+        found = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise Refused(422, "the body is not JSON", problems=[str(error)]) from None
+    parts = found if isinstance(found, list) else [found]
+    return "".join(f"---\n{json.dumps(part, ensure_ascii=False)}\n" for part in parts)
+
+
+def _changes(world: World, wanted: list[Wanted], now: Instant) -> Iterator[Change]:
+    for each in wanted:
+        match each:
+            case Workload():
+                yield _workload_change(world, each, now)
+            case Pool(name=name):
+                old = world.pools.get(name)
+                yield _plain_change("pool", name, old, each, PoolApplied(at=now, pool=each))
+            case Policy():
+                yield _plain_change(
+                    "policy", "policy", world.policy, each, PolicyApplied(at=now, policy=each)
+                )
+
+
+def _workload_change(world: World, new: Workload, now: Instant) -> Change:
+    old = world.workloads.get(new.name)
+    return _revised(old, revise.revise(old, new), now)
+
+
+def _revised(old: Workload | None, new: Workload, now: Instant) -> Change:
+    outcome = "created" if old is None else "unchanged" if new is old else "changed"
+    words = revise.differences(old, new) if old is not None and new is not old else []
+    applied = shapes.Applied(new.name, revise.kind(new.shape), outcome, new.version, list(words))
+    return Change(applied, None if new is old else WorkloadApplied(at=now, workload=new))
+
+
+def _plain_change(kind: str, name: str, old: object, new: object, event: Event) -> Change:
+    outcome = "created" if old is None else "unchanged" if new == old else "changed"
+    return Change(shapes.Applied(name, kind, outcome, 0), None if new == old else event)
+
+
+# one workload
+
+
+@router.delete(
+    "/workloads/{name}", summary="Want it no more", **gives(shapes.Applied, "when it is journalled", 404)
+)
+async def delete_workload(edge: ThisEdge, name: str) -> Response:
+    async with edge.writing:
+        old = _workload(edge.plane.world, name)
+        await edge.plane.tell(WorkloadDeleted(at=edge.plane.now(), workload=name))
+    return give(shapes.Applied(name, revise.kind(old.shape), "deleted", old.version))
+
+
+@router.post(
+    "/workloads/{name}/scale",
+    summary="Want more or fewer of it",
+    **gives(shapes.Applied, "when it is journalled", 404, 409),
+)
+async def scale(edge: ThisEdge, name: str, body: Scale) -> Response:
+    return give(await _changed(edge, name, lambda old: revise.scaled(old, body.count)))
+
+
+@router.post(
+    "/workloads/{name}/pause",
+    summary="Stop what runs, and keep it known",
+    **gives(shapes.Applied, "when it is journalled", 404),
+)
+async def pause(edge: ThisEdge, name: str) -> Response:
+    return give(await _changed(edge, name, lambda old: revise.paused(old, True)))
+
+
+@router.post(
+    "/workloads/{name}/resume", summary="Run it again", **gives(shapes.Applied, "when it is journalled", 404)
+)
+async def resume(edge: ThisEdge, name: str) -> Response:
+    return give(await _changed(edge, name, lambda old: revise.paused(old, False)))
+
+
+async def _changed(edge: Edge, name: str, change: Callable[[Workload], Workload]) -> shapes.Applied:
+    async with edge.writing:
+        old = _workload(edge.plane.world, name)
+        new = change(old)
+        done = _revised(old, old if new == old else new, edge.plane.now())
+        if done.event is not None:
+            await edge.plane.tell(done.event)
+    return done.applied
+
+
+def _workload(world: World, name: str) -> Workload:
+    found = world.workloads.get(name)
+    if found is None:
+        raise unknown("workload", name, world.workloads)
+    return found

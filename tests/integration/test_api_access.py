@@ -1,0 +1,230 @@
+"""Who may do what: tokens, roles, failed attempts, and web pages from elsewhere."""
+
+import time
+from typing import Any
+
+import pytest
+
+from holdfast.api.access import CLIENTS_KEPT, FAILURES_MAX, TOKENS_KEPT, Access, Failures
+from holdfast.api.problems import Refused
+from holdfast.ports.registry import Role
+from holdfast.sim.registry import SimRegistry
+from tests.planes import World
+from tests.served import WEB, YAML, Served, answered, bearer, served
+
+POLICY = "kind: policy\nleases:\n  lease: 45s\n"
+
+
+class Watch:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def statuses(api: Served, headers: dict[str, str]) -> dict[str, int]:
+    """What becomes of a read, an order, a change of policy and a look at the tokens."""
+    client = api.client
+    return {
+        "read": (await client.get("/v1/status", headers=headers)).status_code,
+        "metrics": (await client.get("/metrics", headers=headers)).status_code,
+        "apply": (await client.post("/v1/apply", content=WEB, headers={**YAML, **headers})).status_code,
+        "plan": (await client.post("/v1/plan", content=WEB, headers={**YAML, **headers})).status_code,
+        "brake": (await client.post("/v1/brake/release", headers=headers)).status_code,
+        "policy": (await client.post("/v1/apply", content=POLICY, headers={**YAML, **headers})).status_code,
+        "tokens": (await client.get("/v1/tokens", headers=headers)).status_code,
+        "chaos": (await client.post("/v1/chaos/kill", json={"node": "nobody"}, headers=headers)).status_code,
+    }
+
+
+async def test_each_role_may_do_what_the_lower_ones_may_and_more() -> None:
+    async with served(access=Access()) as api:
+        yes, no = 200, 403
+        reads = {"read": yes, "metrics": yes, "plan": yes}
+        assert await statuses(api, await api.token(Role.READ)) == {
+            **reads,
+            **dict.fromkeys(("apply", "brake", "policy", "tokens", "chaos"), no),
+        }
+        assert await statuses(api, await api.token(Role.OPERATOR)) == {
+            **reads,
+            "apply": yes,
+            "brake": yes,
+            **dict.fromkeys(("policy", "tokens", "chaos"), no),
+        }
+        assert await statuses(api, await api.token(Role.ADMIN)) == {
+            **reads,
+            "apply": yes,
+            "brake": yes,
+            "policy": yes,
+            "tokens": yes,
+            "chaos": 404,
+        }
+        assert set((await statuses(api, await api.token(Role.JOIN))).values()) == {no}
+
+
+async def test_a_policy_among_other_documents_is_refused_with_all_of_them() -> None:
+    async with served(access=Access()) as api:
+        operator = await api.token(Role.OPERATOR)
+        both = await api.client.post("/v1/apply", content=f"{WEB}---\n{POLICY}", headers={**YAML, **operator})
+        assert "admin" in answered(both, 403)["detail"]
+        assert await api.get("/v1/workloads", headers=operator) == []
+
+
+async def test_what_is_open_needs_no_token_and_the_rest_says_how_to_bring_one() -> None:
+    async with served(access=Access()) as api:
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert (await api.client.get(path)).status_code == 200
+        refused = await api.client.get("/v1/status")
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert "Authorization: Bearer" in answered(refused, 401)["hint"]
+        for wrong in ("", "Bearer", "Basic abc", "Bearer unknown", "Bearer " + "x" * 10_000):
+            answered(await api.client.get("/v1/status", headers={"authorization": wrong}), 401)
+        answered(await api.client.post("/v1/apply", content=b"\xff" * 1_000), 401)
+
+
+async def test_an_expired_token_is_told_that_it_has_expired() -> None:
+    async with served(access=Access()) as api:
+        now = time.time_ns() // 1_000_000
+        late = await api.get("/v1/status", 401, headers=await api.token(Role.READ, expires_at=now - 1))
+        assert "has expired" in late["detail"]
+        await api.get("/v1/status", headers=await api.token(Role.READ, expires_at=now + 600_000))
+
+
+async def test_a_token_is_made_shown_without_its_secret_and_revoked() -> None:
+    async with served(access=Access()) as api:
+        admin = await api.token(Role.ADMIN)
+        made = await api.post(
+            "/v1/tokens", {"role": "read", "note": "for Ann", "ttl_ms": 60_000}, headers=admin
+        )
+        mine = bearer(made["token"])
+        await api.get("/v1/status", headers=mine)
+        (shown,) = [each for each in await api.get("/v1/tokens", headers=admin) if each["id"] == made["id"]]
+        assert (shown["role"], shown["note"], shown["used_by"]) == ("read", "for Ann", "")
+        assert shown["expires_ms"] - shown["created_ms"] == 60_000
+        assert made["token"] not in str(shown)
+        gone = await api.client.delete(f"/v1/tokens/{made['id']}", headers=admin)
+        assert answered(gone, 200)["done"] == f"revoked {made['id']}"
+        assert "revoked" in (await api.get("/v1/status", 401, headers=mine))["detail"]
+        answered(await api.client.delete(f"/v1/tokens/{made['id']}", headers=admin), 404)
+        answered(await api.client.delete("/v1/tokens/%00", headers=admin), 404)
+
+
+async def test_a_join_token_is_for_a_pool_that_there_is() -> None:
+    async with served("n1") as api:
+        made = await api.post("/v1/tokens", {"role": "join", "pool": "fleet", "node": "n2"})
+        assert made["token"].startswith("hfj_")
+        unknown = await api.post("/v1/tokens", {"role": "join", "pool": "flet"}, 404)
+        assert unknown["hint"] == "Did you mean: fleet"
+        await api.post("/v1/tokens", {"role": "read", "pool": "fleet"}, 422)
+        await api.post("/v1/tokens", {"role": "king"}, 422)
+        await api.post("/v1/tokens", {"role": "join", "node": "no spaces"}, 422)
+        await api.post("/v1/tokens", {"role": "read", "ttl_ms": 0}, 422)
+
+
+async def test_a_token_that_another_control_plane_revoked_is_believed_for_seconds_only() -> None:
+    watch = Watch()
+    async with served(access=Access(clock=watch)) as api:
+        reader = await api.token(Role.READ)
+        await api.get("/v1/status", headers=reader)
+        assert await api.world.registry.revoke("id-read-0")
+        watch.now += 4.9
+        await api.get("/v1/status", headers=reader)
+        watch.now += 0.2
+        await api.get("/v1/status", 401, headers=reader)
+
+
+async def test_a_registry_that_does_not_answer_lets_nobody_new_in() -> None:
+    watch = Watch()
+    world = World()
+    assert isinstance(world.registry, SimRegistry)
+    async with served(world=world, access=Access(clock=watch)) as api:
+        reader = await api.token(Role.READ)
+        await api.get("/v1/status", headers=reader)
+        world.registry.down = True
+        await api.get("/v1/status", headers=reader)
+        await api.get("/v1/status", 503, headers=bearer("another"))
+        watch.now += 6
+        await api.get("/v1/status", 503, headers=reader)
+        world.registry.down = False
+        await api.get("/v1/status", headers=reader)
+
+
+async def test_failed_attempts_are_limited_and_a_good_token_is_not_held_up_by_them() -> None:
+    watch = Watch()
+    async with served(access=Access(clock=watch)) as api:
+        reader = await api.token(Role.READ)
+        await api.get("/v1/status", headers=reader)
+        found = [
+            (await api.client.get("/v1/status", headers=bearer(f"guess-{number}"))).status_code
+            for number in range(int(FAILURES_MAX) + 3)
+        ]
+        assert found == [401] * int(FAILURES_MAX) + [429] * 3
+        refused = await api.client.get("/v1/status", headers=bearer("one more"))
+        assert answered(refused, 429)["detail"] == "too many failed attempts from your address"
+        assert refused.headers["retry-after"]
+        await api.get("/v1/status", headers=reader)
+        watch.now += 6  # it must be looked up again, and still is no stranger
+        await api.get("/v1/status", headers=reader)
+        await api.get("/v1/status", 401, headers=bearer("after a while"))
+
+
+def test_failed_attempts_are_remembered_within_bounds() -> None:
+    failures = Failures()
+    for number in range(CLIENTS_KEPT + 100):
+        failures.add(f"client-{number}", 0.0)
+    assert len(failures._used) == CLIENTS_KEPT
+    for _ in range(int(FAILURES_MAX)):
+        failures.add("loud", 1.0)
+    with pytest.raises(Refused):
+        failures.check("loud", 1.0)
+    failures.check("loud", 10.0)
+    failures.check("quiet", 1.0)
+
+
+async def test_no_more_than_so_many_tokens_are_remembered() -> None:
+    access, registry = Access(), SimRegistry()
+
+    async def found(digest: bytes) -> Any:
+        return type("Found", (), {"hash": digest, "id": digest.hex()})()
+
+    registry.find = found  # type: ignore[method-assign,assignment]
+    for number in range(TOKENS_KEPT + 10):
+        await access._find(number.to_bytes(32), registry, "client")
+    assert len(access._believed) == TOKENS_KEPT
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://evil.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"host": "evil.example"}, 403),
+        ({"host": "evil.example:7700"}, 403),
+        ({"host": "[bad"}, 403),
+        ({"host": "localhost"}, 200),
+        ({"host": "localhost:1"}, 200),
+        ({"host": "192.0.2.7:7700"}, 200),
+        ({"host": "[::1]:7700"}, 200),
+        ({}, 200),
+    ],
+)
+async def test_a_web_page_from_elsewhere_cannot_order_an_open_control_plane_about(
+    headers: dict[str, str], status: int
+) -> None:
+    async with served() as api:
+        sent = await api.client.post(
+            "/v1/apply", content=WEB, headers={"content-type": "text/plain", **headers}
+        )
+        answered(sent, status)
+        assert bool(api.plane.world.workloads) is (status == 200)
+
+
+async def test_a_name_that_was_made_to_point_here_reads_nothing_either() -> None:
+    async with served() as api:
+        await api.get("/v1/status", 403, headers={"host": "rebound.example"})
+        await api.get(
+            "/v1/status", headers={"origin": "https://evil.example"}
+        )  # without CORS it reads nothing
