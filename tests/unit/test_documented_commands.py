@@ -10,6 +10,7 @@ import typer
 from holdfast.cli import reference as cli_reference
 from holdfast.cli.main import app
 from holdfast.files import reference as file_reference
+from holdfast.files import workload_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page for page in ("README.md", "CONTRIBUTING.md") if (ROOT / page).exists()]
@@ -77,10 +78,14 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
 
 @pytest.mark.parametrize(
     ("page", "made"),
-    [("scenario-file.md", file_reference.page), ("cli.md", cli_reference.page)],
+    [
+        ("scenario-file.md", file_reference.page),
+        ("workload-file.md", workload_reference.page),
+        ("cli.md", cli_reference.page),
+    ],
 )
 def test_the_reference_is_what_the_code_says(page: str, made: Callable[[], str]) -> None:
-    """Make it anew with `python -m holdfast.files.reference` or `python -m holdfast.cli.reference`."""
+    """Make it anew with `python -m holdfast.files.reference` or whichever module made it."""
     assert (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8") == made()
 
 

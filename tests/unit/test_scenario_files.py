@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.files import policy, scenario
-from holdfast.files.forms import POLICY
 from holdfast.files.leaf import show_duration
+from holdfast.files.policy import POLICY
 from holdfast.files.problem import FileProblem
 from holdfast.model.place import Level
 from holdfast.model.policy import Detection, Policy

@@ -7,13 +7,24 @@ and completion are quick.
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from holdfast import __version__
+from holdfast.cli import lists, orders, tokens
+from holdfast.cli.agent import agent
+from holdfast.cli.apply import apply, plan
+from holdfast.cli.demo import demo
+from holdfast.cli.events import events
+from holdfast.cli.explain import explain
+from holdfast.cli.logs import logs
 from holdfast.cli.say import BAD_INPUT, FAILED, INTERRUPTED
+from holdfast.cli.serve import serve
 from holdfast.cli.sim import app as sim_app
+from holdfast.cli.status import status
+from holdfast.cli.up import up
 
 # typer carries its own copy of click in some versions; this is the class that both call UsageError
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -23,6 +34,34 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+COMMANDS: dict[str, Callable[..., None]] = {
+    "up": up,
+    "demo": demo,
+    "serve": serve,
+    "agent": agent,
+    "apply": apply,
+    "plan": plan,
+    "status": status,
+    "nodes": lists.nodes,
+    "workloads": lists.workloads,
+    "replicas": lists.replicas,
+    "pools": lists.pools,
+    "events": events,
+    "explain": explain,
+    "logs": logs,
+    "scale": orders.scale,
+    "pause": orders.pause,
+    "resume": orders.resume,
+    "delete": orders.delete,
+    "cordon": orders.cordon,
+    "uncordon": orders.uncordon,
+    "drain": orders.drain,
+    "release-brake": orders.release_brake,
+    "chaos": orders.chaos,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+app.add_typer(tokens.app, name="token")
 app.add_typer(sim_app, name="sim")
 
 

@@ -22,3 +22,5 @@ Picture = Annotated[
 Jobs = Annotated[
     int, typer.Option("--jobs", metavar="N", min=0, max=1024, help="Processes to use; 0: one a core.")
 ]
+Wait = Annotated[bool, typer.Option("--wait", help="Come back when it is so.")]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="TIME", help="With --wait: give up after.")]

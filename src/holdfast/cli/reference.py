@@ -7,16 +7,29 @@ from typing import Any
 import typer
 
 from holdfast.cli.main import app
+from holdfast.cli.talk import CONNECTION
 
 HEAD = """# The command line
 
-Every command takes `--help` and `--json`; with `--json` the last line of the output is one JSON value. Exit
-codes: 0 all is well, 1 the simulation broke a promise, 2 the input is wrong, 130 interrupted. Errors go to
-stderr as `error:` and `hint:` lines.
-`holdfast --install-completion` teaches your shell to complete commands, options and scenario files.
+Every command takes `--help` and `--json`; with `--json` the last line of the output is one JSON value (with
+`-f`, every line is one). Exit codes: 0 all is well, 1 it could not be done or a promise was broken, 2 the
+input is wrong, 130 interrupted. Errors go to stderr as `error:` and `hint:` lines. Colours and bars are for
+terminals (`NO_COLOR=1`: not even there); what is piped is plain, and no line is cut.
+`holdfast --install-completion` teaches your shell to complete commands, options, files, and the names of
+nodes, workloads, replicas and pools.
+
+Commands that talk to a control plane take these as well, and look further if they are not given:
+
+| | else | |
+|---|---|---|
+| `--url URL` | the file `.holdfast/url` in this folder or one above; `http://127.0.0.1:7700` | {url} |
+| `--token TOKEN` | the file `token` beside that `url` | {token} |
+| `--ca FILE` | what the system trusts | {ca} |
+| `--insecure` | | {insecure} |
 
 This page is made by `python -m holdfast.cli.reference` and checked by a test.
 """
+SHARED = tuple(CONNECTION)
 
 
 def commands(command: Any = None, name: str = "holdfast") -> Iterator[tuple[str, Any]]:
@@ -31,22 +44,36 @@ def commands(command: Any = None, name: str = "holdfast") -> Iterator[tuple[str,
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(line for name, command in commands() for line in _section(name, command))])
+    told = {name: hint.__metadata__[0].help for name, (hint, _) in CONNECTION.items()}
+    sections = (line for name, command in commands() for line in _section(name, command))
+    return "\n".join([HEAD.format(**told), *sections])
 
 
 def _section(name: str, command: Any) -> Iterator[str]:
-    yield from (f"## `{name}`", "", command.help, "", "| | default | |", "|---|---|---|")
+    text = " ".join(command.help.split())
+    yield from (f"## `{name}`", "", text, "", "| | default | |", "|---|---|---|")
+    talks = set(SHARED) <= {parameter.name for parameter in command.params}
     for parameter in command.params:
-        yield _row(parameter)
+        if not talks or parameter.name not in SHARED:
+            yield _row(parameter)
     yield ""
 
 
 def _row(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return f"| `{parameter.metavar}` | *required* | {parameter.help} |"
+        name = parameter.metavar.strip("[]") + ("..." if parameter.nargs == -1 else "")
+        needed = "*required*" if parameter.required else ""
+        return f"| `{_cell(name)}` | {needed} | {parameter.help} |"
     takes = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
-    default = "" if parameter.default is None or parameter.is_flag else f"`{parameter.default}`"
-    return f"| `{parameter.opts[0]}{takes}` | {default} | {parameter.help} |"
+    default = "" if parameter.default in (None, "") or parameter.is_flag else f"`{parameter.default}`"
+    default = "*required*" if parameter.required else default
+    names = ", ".join(parameter.opts)
+    return f"| `{_cell(names + takes)}` | {default} | {parameter.help} |"
+
+
+def _cell(text: str) -> str:
+    """A bar inside a table would end the cell."""
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from holdfast.files.problem import FileProblem
     from holdfast.model.policy import Policy
     from holdfast.sim.scenario import Scenario
 
@@ -30,6 +31,24 @@ def as_json(value: object) -> None:
     import msgspec
 
     print(msgspec.json.encode(value).decode())
+
+
+def raw(body: bytes) -> None:
+    """What the API answered, as it is."""
+    print(body.decode())
+
+
+def duration(text: str, option: str) -> int:
+    """Milliseconds."""
+    from holdfast.files.leaf import duration as kind
+
+    form = kind(1, "90s")
+    try:
+        value = form.read(text)
+    except (ValueError, OverflowError):
+        fail([f"{option}: expected {form.expected}, got {text}"], f"{option} {form.example}")
+    assert isinstance(value, int)
+    return value
 
 
 def read_scenario(path: Path, *, json_too: bool = False) -> "Scenario":
@@ -54,10 +73,20 @@ def read_policy(path: Path | None, *, json_too: bool = False) -> "Policy | None"
         _refuse(problem, "a policy file has tables such as [detection] and [leases]", json_too)
 
 
-def _refuse(problem: "Exception", hint: str, json_too: bool) -> NoReturn:
-    from holdfast.files.problem import FileProblem
-
-    assert isinstance(problem, FileProblem)
+def _refuse(problem: "FileProblem", hint: str, json_too: bool) -> NoReturn:
     if json_too:
-        print(json.dumps({"file": problem.file, "problems": [p._asdict() for p in problem.problems]}))
+        print(json.dumps(_told(problem)))
     fail(problem.lines(), hint)
+
+
+def refuse(problems: "Sequence[FileProblem]", hint: str, json_too: bool) -> NoReturn:
+    """Several files that cannot be used."""
+    if json_too:
+        print(json.dumps([_told(problem) for problem in problems]))
+    fail([line for problem in problems for line in problem.lines()], hint)
+
+
+def _told(problem: "FileProblem") -> dict[str, object]:
+    """A line only where it is known."""
+    found = [{name: value for name, value in one._asdict().items() if value != 0} for one in problem.problems]
+    return {"file": problem.file, "problems": found}

@@ -6,18 +6,10 @@ A check names the fields it reads, so that it can be left out when one of them c
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from holdfast.files import policy_checks
+from holdfast.files import fleet_checks, policy_checks
 from holdfast.files.fault_checks import changes_can_happen, faults_can_happen
-from holdfast.files.forms import Kind, ScenarioForm, WorkloadForm
+from holdfast.files.forms import ScenarioForm
 from holdfast.files.problem import Problem, did_you_mean
-
-SHAPE_FIELDS: dict[Kind, tuple[str, ...]] = {
-    Kind.SERVICE: ("replicas", "availability", "standby"),
-    Kind.JOB: ("standby",),
-    Kind.TRAINING: ("nodes_min", "nodes_max", "standby"),
-    Kind.SWEEP: ("tasks", "parallel"),
-}
-MUST_HAVE: dict[Kind, str] = {Kind.TRAINING: "nodes_min", Kind.SWEEP: "tasks"}
 
 
 class Check(NamedTuple):
@@ -37,21 +29,10 @@ def there_is_a_pool(form: ScenarioForm) -> Iterator[Problem]:
 
 
 def names_are_unique(form: ScenarioForm) -> Iterator[Problem]:
-    yield from _repeated("pools", [pool.name for pool in form.pools])
-    yield from _repeated("workloads", [workload.name for workload in form.workloads])
+    yield from fleet_checks.repeated("pools", [pool.name for pool in form.pools])
+    yield from fleet_checks.repeated("workloads", [workload.name for workload in form.workloads])
     for number, pool in enumerate(form.pools):
-        yield from _repeated(f"pools[{number}].offers", [offer.name for offer in pool.offers])
-        if len(set(pool.zones)) < len(pool.zones):
-            yield Problem(f"pools[{number}].zones", "expected each zone once, got one twice")
-
-
-def _repeated(table: str, names: list[str]) -> Iterator[Problem]:
-    first: dict[str, int] = {}
-    for number, name in enumerate(names):
-        if name in first:
-            where = f"{table}[{number}].name"
-            yield Problem(where, f'expected a name of its own, got "{name}" again', f'Try: name = "{name}-2"')
-        first.setdefault(name, number)
+        yield from fleet_checks.repeated(f"pools[{number}].offers", [offer.name for offer in pool.offers])
 
 
 def pool_limits_are_in_order(form: ScenarioForm) -> Iterator[Problem]:
@@ -60,35 +41,14 @@ def pool_limits_are_in_order(form: ScenarioForm) -> Iterator[Problem]:
         if pool.max is not None and pool.nodes > pool.max:
             text = f"expected at most max ({pool.max}), got {pool.nodes}"
             yield Problem(f"{where}.nodes", text, f"Try: max = {pool.nodes}")
-        if pool.min is not None and pool.max is not None and pool.min > pool.max:
-            text = f"expected at most max ({pool.max}), got {pool.min}"
-            yield Problem(f"{where}.min", text, f"Try: min = {pool.max}")
+        yield from fleet_checks.pool_limits(f"{where}.", pool)
         if not pool.zones and not pool.offers:
             yield Problem(f"{where}.zones", "expected at least one zone, got none", 'Try: zones = ["a"]')
 
 
 def workloads_have_the_fields_of_their_kind(form: ScenarioForm) -> Iterator[Problem]:
     for number, workload in enumerate(form.workloads):
-        yield from _shape_problems(f"workloads[{number}]", workload)
-
-
-def _shape_problems(where: str, workload: WorkloadForm) -> Iterator[Problem]:
-    own = SHAPE_FIELDS[workload.kind]
-    for name in dict.fromkeys(field for fields in SHAPE_FIELDS.values() for field in fields):
-        if name in workload.model_fields_set and name not in own:
-            text = f"expected no such field in a {workload.kind}, got one"
-            yield Problem(f"{where}.{name}", text, f"A {workload.kind} has: {', '.join(own)}")
-    needed = MUST_HAVE.get(workload.kind)
-    if needed and getattr(workload, needed) is None:
-        text = f"expected a whole number of at least 1 in a {workload.kind}, got nothing"
-        yield Problem(f"{where}.{needed}", text, f"Try: {needed} = 2")
-    least, most = workload.nodes_min, workload.nodes_max
-    if least is not None and most is not None and least > most:
-        text = f"expected at most nodes_max ({most}), got {least}"
-        yield Problem(f"{where}.nodes_min", text, f"Try: nodes_min = {most}")
-    if workload.availability is not None and not 0 < workload.availability < 1:
-        text = f"expected a share above 0 and below 1, got {workload.availability:g}"
-        yield Problem(f"{where}.availability", text, 'Try: availability = "99.9%"')
+        yield from fleet_checks.shape_problems(f"workloads[{number}].", workload)
 
 
 def after_names_workloads(form: ScenarioForm) -> Iterator[Problem]:
@@ -103,32 +63,7 @@ def after_names_workloads(form: ScenarioForm) -> Iterator[Problem]:
 
 
 def after_has_no_circle(form: ScenarioForm) -> Iterator[Problem]:
-    waits = {workload.name: workload.after for workload in form.workloads}
-    told: set[str] = set()
-    for number, workload in enumerate(form.workloads):
-        circle = _circle(waits, workload.name)
-        if circle and workload.name not in told:
-            told.update(circle)
-            text = f"expected an order without circles, got {' -> '.join(circle)}"
-            yield Problem(f"workloads[{number}].after", text, f'Try: leave out "{circle[1]}"')
-
-
-def _circle(waits: dict[str, tuple[str, ...]], start: str) -> list[str]:
-    """A way from the start back to it, if there is one."""
-    came_from: dict[str, str] = {}
-    todo = [start]
-    while todo:
-        name = todo.pop()
-        for other in waits.get(name, ()):
-            if other == start:
-                way = [start, name]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
-            if other not in came_from:
-                came_from[other] = name
-                todo.append(other)
-    return []
+    yield from fleet_checks.circles([(f"workloads[{n}].", item) for n, item in enumerate(form.workloads)])
 
 
 def providers_are_used(form: ScenarioForm) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """pydantic's list of errors as problems that a person can act on."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -12,54 +12,85 @@ from holdfast.files.problem import Problem, did_you_mean, shown
 
 Loc = Sequence[int | str]
 BARE_KEY_MAX = 60
+KEY = "[key]"  # pydantic's last step to a key that is wrong itself
 
 
-def problems(form: type[BaseModel], error: ValidationError) -> list[Problem]:
-    return [_problem(form, detail) for detail in error.errors(include_url=False)]
+class Style(NamedTuple):
+    """How a suggestion is written in the language of the file."""
+
+    field: str
+    tables: str  # a list of tables
+    table: str
+
+
+TOML = Style("{name} = {example}", "[[{header}]]", "[{header}]")
+YAML = Style("{name}: {example}", "{name}: [{{ ... }}]", "{name}: {{ ... }}")
+
+
+def problems(form: type[BaseModel], error: ValidationError, style: Style = TOML) -> list[Problem]:
+    return [_problem(form, detail, style) for detail in error.errors(include_url=False)]
+
+
+def named(loc: Loc) -> Loc:
+    """Where it stands in the file."""
+    return loc[:-1] if loc and loc[-1] == KEY else loc
 
 
 def path(loc: Loc) -> str:
     """`("workloads", 0, "replicas")` -> `workloads[0].replicas`."""
     text = ""
     for part in loc:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            key = part if part.replace("_", "").replace("-", "").isalnum() else shown(part)
-            text += f"{'.' if text else ''}{key[:BARE_KEY_MAX]}"
+        text = step(text, part)
     return text
 
 
-def _problem(form: type[BaseModel], detail: ErrorDetails) -> Problem:
-    loc, got = detail["loc"], shown(detail["input"])
+def step(path: str, part: int | str) -> str:
+    """One further into the file."""
+    if isinstance(part, int):
+        return f"{path}[{part}]"
+    key = part if part.replace("_", "").replace("-", "").isalnum() else shown(part)
+    return f"{path}{'.' if path else ''}{key[:BARE_KEY_MAX]}"
+
+
+def _problem(form: type[BaseModel], detail: ErrorDetails, style: Style) -> Problem:
+    loc, got = named(detail["loc"]), shown(detail["input"])
     where, last = path(loc), str(loc[-1]) if loc else ""
+    header = ".".join(str(part) for part in loc if isinstance(part, str))
     match detail["type"]:
         case "leaf":
             words = detail["ctx"]
+            if detail["loc"][-1] == KEY:
+                return Problem(where, f"expected {words['expected']}, got {got}", "Try: another name")
             return Problem(
-                where, f"expected {words['expected']}, got {got}", f"Try: {last} = {words['example']}"
+                where, f"expected {words['expected']}, got {got}", tried(style, last, words["example"])
             )
         case "extra_forbidden":
             names = fields_at(form, loc[:-1])
-            return Problem(where, "expected a known field, got one that does not exist", _rename(last, names))
+            hint = _rename(last, names, style)
+            return Problem(where, "expected a known field, got one that does not exist", hint)
         case "missing":
             expected, example = _wanted(form, loc)
-            return Problem(where, f"expected {expected}, got nothing", f"Try: {last} = {example}")
+            return Problem(where, f"expected {expected}, got nothing", tried(style, last, example))
         case "list_type":
-            return Problem(where, f"expected a list of tables, got {got}", f"Try: [[{last}]]")
+            hint = style.tables.format(header=last, name=last)
+            return Problem(where, f"expected a list of tables, got {got}", f"Try: {hint}")
         case "dict_type" | "model_type" | "model_attributes_type":
-            header = ".".join(str(part) for part in loc if isinstance(part, str))
-            listed = loc and isinstance(loc[-1], int)
-            return Problem(
-                where, f"expected a table, got {got}", f"Try: {f'[[{header}]]' if listed else f'[{header}]'}"
-            )
+            form_of = style.tables if loc and isinstance(loc[-1], int) else style.table
+            hint = form_of.format(header=header, name=header.rpartition(".")[2])
+            return Problem(where, f"expected a table, got {got}", f"Try: {hint}")
         case _:
             return Problem(where, f"{detail['msg'].lower()}, got {got}")
 
 
-def _rename(word: str, names: list[str]) -> str:
+def tried(style: Style, name: str, example: str) -> str:
+    """An example may hold an inline table, `{ team = "x" }`, which each language writes in its own way."""
+    written = example if style is TOML else example.replace(" = ", ": ")
+    return "Try: " + style.field.format(name=name, example=written)
+
+
+def _rename(word: str, names: list[str], style: Style) -> str:
     if word.endswith("_ms") and word.removesuffix("_ms") in names:
-        return f'Try: {word.removesuffix("_ms")} = "30s"'
+        return tried(style, word.removesuffix("_ms"), '"30s"')
     return did_you_mean(word, names)
 
 

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from holdfast.files import convert
-from holdfast.files.forms import Deed, Kind, ScenarioForm
+from holdfast.files import convert, fleet_convert
+from holdfast.files.fleet_forms import Kind
+from holdfast.files.forms import Deed, ScenarioForm
 from holdfast.files.problem import Problem, did_you_mean
 from holdfast.model.place import Level
 from holdfast.sim.scenario import OF_PROVIDERS, Change, Fault, Trouble
@@ -34,7 +35,7 @@ class Known:
         self.controls = {f"cp-{number}" for number in range(1, form.control_planes + 1)}
         self.nodes = {name for pool in form.pools for name in convert.first_nodes(pool.name, pool.nodes)}
         self.launching = [pool.name for pool in form.pools if pool.can_launch]
-        places = [offer.place for pool in form.pools for offer in convert.offers(pool)]
+        places = [offer.place for pool in form.pools for offer in fleet_convert.offers(pool)]
         levels = (Level.PROVIDER, Level.REGION, Level.ZONE, Level.RACK)
         self.domains = {f"{level}:{getattr(place, level)}" for place in places for level in levels}
         self.domains |= {f"domain:{place.domain(Level.ZONE)}" for place in places}

@@ -214,10 +214,14 @@ def show_milli(value: int) -> str:
     return f"{value / 1000:g}"
 
 
+def show_texts(value: tuple[str, ...]) -> str:
+    return json.dumps(list(value))
+
+
 TEXT = Leaf("a text in quotes, at most 500 characters", '"..."', _text)
 IDENTITY = Leaf("a name of letters, digits, - and _, at most 63 long", '"web"', _name)
 FLAG = Leaf("true or false", "true", _flag)
-NAMES = Leaf("a list of texts", '["a", "b"]', _names, lambda value: json.dumps(list(value)))
+NAMES = Leaf("a list of texts", '["a", "b"]', _names, show_texts)
 LABELS = Leaf(
     "a table of texts", '{ team = "x" }', _labels, lambda value: "{}" if not value else json.dumps(value)
 )

@@ -20,6 +20,14 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
+_STRUCTS: dict[type[BaseModel], type[msgspec.Struct]] = {}
+
+
+def mirrored_by(model: type[BaseModel]) -> type[msgspec.Struct] | None:
+    """The struct that a table was made from."""
+    return _STRUCTS.get(model)
+
+
 class Mirror:
     def __init__(self, struct: type[msgspec.Struct], *, least_ms: int = 0, **instead: Leaf) -> None:
         self.struct, self.least_ms, self.instead = struct, least_ms, instead
@@ -45,7 +53,9 @@ class Mirror:
             default = default_of(field)
             kind = self.instead.get(name) or self._kind(field.name, types[field.name], default)
             columns[name] = (Annotated[types[field.name], kind], ... if default is None else default)
-        return create_model(self.struct.__name__, __base__=Strict, **columns)
+        model = create_model(self.struct.__name__, __base__=Strict, **columns)
+        _STRUCTS[model] = self.struct
+        return model
 
     def _kind(self, name: str, type_: Any, default: object) -> "Leaf | Mirror":
         if isinstance(type_, type) and issubclass(type_, msgspec.Struct):

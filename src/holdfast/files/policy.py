@@ -6,10 +6,11 @@ from typing import Annotated
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.files import explain, load, policy_checks
-from holdfast.files.forms import POLICY
+from holdfast.files.mirror import Mirror
 from holdfast.files.problem import FileProblem, Problem
 from holdfast.model.policy import Policy
 
+POLICY = Mirror(Policy, least_ms=1)
 READER: TypeAdapter[Policy] = TypeAdapter(Annotated[Policy, POLICY])
 EMPTY = Problem("", "expected a policy, got an empty file", 'Try: [leases] with lease = "30s"')
 

@@ -12,6 +12,7 @@ class Problem(NamedTuple):
     path: str  # "workloads[0].replicas"; empty: the file as a whole
     expected: str  # "expected a whole number of at least 1, got -3"
     suggestion: str = ""  # "Try: replicas = 3"
+    line: int = 0  # in the file; 0: not known
 
     def __str__(self) -> str:
         where = f"{self.path}: " if self.path else ""
@@ -26,12 +27,18 @@ class FileProblem(Exception):
         super().__init__("\n".join(self.lines()))
 
     def lines(self) -> list[str]:
-        return [f"{self.file}: {problem}" for problem in self.problems]
+        return [f"{self.file}{_line(problem)}: {problem}" for problem in self.problems]
+
+
+def _line(problem: Problem) -> str:
+    return f":{problem.line}" if problem.line else ""
 
 
 def shown(value: object) -> str:
     """A value as it stands in the file, short enough for one line."""
     match value:
+        case None:
+            return "nothing"
         case bool():
             return "true" if value else "false"
         case str():

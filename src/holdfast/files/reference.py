@@ -1,19 +1,22 @@
-"""The reference page of scenario files, made from the forms: `python -m holdfast.files.reference`."""
+"""The reference pages of files, made from the forms: `python -m holdfast.files.reference` for scenarios.
+
+`python -m holdfast.files.workload_reference` makes the page of workload files with what is here.
+"""
 
 import ast
 import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from typing import get_origin
 
-import msgspec
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from holdfast.files.explain import table_at
 from holdfast.files.forms import ScenarioForm
 from holdfast.files.leaf import Leaf
-from holdfast.files.mirror import Mirror
+from holdfast.files.mirror import Mirror, mirrored_by
 
 HEAD = """# Scenario files
 
@@ -75,7 +78,8 @@ NOTES: dict[str, dict[str, str]] = {
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(line for heading, loc in TABLES for line in _section(heading, loc))])
+    sections = (_section(heading, loc) for heading, loc in TABLES)
+    return "\n".join([HEAD, *(line for section in sections for line in section)])
 
 
 def _section(heading: str, loc: tuple[str | int, ...]) -> Iterator[str]:
@@ -84,11 +88,16 @@ def _section(heading: str, loc: tuple[str | int, ...]) -> Iterator[str]:
         for name in form.model_fields:
             yield from _section(f"[policy.{name}]", (*loc, name))
         return
-    notes = _notes(loc) | NOTES.get(str(loc[0]) if loc else "", {})
     yield from (f"## `{heading}`" if loc else f"## {heading}", "")
+    yield from table(form, NOTES.get(str(loc[0]) if loc else "", {}))
+
+
+def table(form: type[BaseModel], notes: dict[str, str] | None = None) -> Iterator[str]:
+    """Its fields, one a row."""
+    told = _notes(form) | (notes or {})
     yield from ("| field | default | is | for |", "|---|---|---|---|")
     for name, field in form.model_fields.items():
-        yield _row(name, field, field.description or notes.get(name, ""))
+        yield _row(name, field, field.description or told.get(name, ""))
     yield ""
 
 
@@ -101,7 +110,9 @@ def _row(name: str, field: FieldInfo, note: str) -> str:
     else:
         default = f"`{leaf.show(field.default)}`"
     kind = _brief(leaf.expected) if leaf else "a list of tables"
-    if any(isinstance(mark, Mirror) for mark in field.metadata) or name == "providers":
+    if any(isinstance(mark, Mirror) for mark in field.metadata) or (
+        not leaf and get_origin(field.annotation) is dict
+    ):
         kind = "a table"
     cells = [f"`{name}`", default, kind, note]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -109,14 +120,12 @@ def _row(name: str, field: FieldInfo, note: str) -> str:
 
 def _brief(expected: str) -> str:
     """Without the examples and limits that stand at the top of the page."""
-    return re.split(r",? such as| longer than| of letters|, at most| \(at most 100,000", expected)[0]
+    return re.split(r",? such as|: a list| longer than| of letters|, at most| \(at most 100,000", expected)[0]
 
 
-def _notes(loc: tuple[str | int, ...]) -> dict[str, str]:
+def _notes(form: type[BaseModel]) -> dict[str, str]:
     """The comments beside the fields of a mirrored struct, which is where they are explained."""
-    if not loc:
-        return {}
-    struct = _struct(loc)
+    struct = mirrored_by(form)
     if struct is None:
         return {}
     source = textwrap.dedent(inspect.getsource(struct))
@@ -131,33 +140,6 @@ def _notes(loc: tuple[str | int, ...]) -> dict[str, str]:
             notes[node.target.id.removesuffix("_ms")] = re.sub(r"_ms\b", "", " ".join(filter(None, comments)))
     return notes
 
-
-def _struct(loc: tuple[str | int, ...]) -> type[msgspec.Struct] | None:
-    form = table_at(ScenarioForm, loc)
-    return MIRRORED.get(form.__name__)
-
-
-def _mirrored(form: type[BaseModel]) -> Iterator[Mirror]:
-    for field in form.model_fields.values():
-        marks = [*field.metadata, *_inner_marks(field.annotation)]
-        for mark in marks:
-            if isinstance(mark, Mirror):
-                yield mark
-                yield from _mirrored(mark.model)
-
-
-def _inner_marks(annotation: object) -> list[object]:
-    return [
-        mark for inner in getattr(annotation, "__args__", ()) for mark in getattr(inner, "__metadata__", ())
-    ]
-
-
-def _all_mirrors() -> dict[str, type[msgspec.Struct]]:
-    forms = [ScenarioForm, table_at(ScenarioForm, ("workloads", 0))]
-    return {mirror.struct.__name__: mirror.struct for form in forms for mirror in _mirrored(form)}
-
-
-MIRRORED = _all_mirrors()
 
 if __name__ == "__main__":
     print(page(), end="")

@@ -1,0 +1,151 @@
+"""`holdfast apply` and `holdfast plan`: ask for what workload files say, or hear what would come of it."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import complete, say
+from holdfast.cli.options import Json, Timeout, Wait
+from holdfast.cli.talk import talks
+
+if TYPE_CHECKING:
+    from holdfast.api.shapes import Applied, Preview, Workload
+    from holdfast.cli.client import Client
+
+STDIN = "-"
+PATTERNS = ("*.yaml", "*.yml")
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE", help="Workload files (YAML); -: stdin.", autocompletion=complete.workload_files
+    ),
+]
+
+
+@talks
+def apply(
+    api: "Client", files: Files, wait: Wait = False, timeout: Timeout = "2m", json: Json = False
+) -> None:
+    """Ask for what workload files say. All of it or, if something is wrong with it, nothing."""
+    from holdfast.api.shapes import Applied
+    from holdfast.cli import client
+
+    patience_ms = say.duration(timeout, "--timeout")
+    body = api.send("/v1/apply", read_all(files, json_too=json))
+    applied = client.read(body, list[Applied])
+    if not json:
+        _tell(applied)
+    if wait:
+        for one in applied:
+            if one.kind not in ("pool", "policy"):
+                wait_for(api, one.name, patience_ms)
+    if json:
+        say.raw(body)
+
+
+@talks
+def plan(api: "Client", files: Files, json: Json = False) -> None:
+    """Say what applying files would do. Nothing is changed."""
+    from holdfast.api.shapes import Preview
+    from holdfast.cli import client
+
+    body = api.send("/v1/plan", read_all(files, json_too=json))
+    if json:
+        say.raw(body)
+    else:
+        _tell_plan(client.read(body, Preview))
+
+
+def read_all(files: list[Path], *, json_too: bool) -> str:
+    """The documents of all files as one text. They are checked here too: a mistake has a file and a line."""
+    from holdfast.files import load, workload
+    from holdfast.files.problem import FileProblem
+
+    texts, problems = [], []
+    for file in files:
+        try:
+            name = "stdin" if str(file) == STDIN else str(file)
+            found = sys.stdin.buffer.read(load.BYTES_MAX + 1) if str(file) == STDIN else None
+            text = load.decoded(found, name) if found is not None else load.text(file, "YAML", PATTERNS)
+            workload.documents(text, name)
+            texts.append(text)
+        except FileProblem as problem:
+            problems.append(problem)
+    if problems:
+        say.refuse(problems, "every field is in docs/reference/workload-file.md", json_too)
+    return joined(texts)
+
+
+def joined(texts: list[str]) -> str:
+    """One text of several documents; each may begin with a directive or with `---` of its own."""
+    whole = texts[0]
+    for text in texts[1:]:
+        begins = text.lstrip("\ufeff").lstrip()
+        whole += "\n...\n" + ("" if begins.startswith(("---", "%")) else "---\n") + text
+    return whole
+
+
+def _tell(applied: "list[Applied]") -> None:
+    from rich.text import Text
+
+    from holdfast.cli import look
+    from holdfast.cli.rows import Rows
+
+    rows = Rows("", "", "")
+    for one in applied:
+        outcome = Text(one.outcome, look.OUTCOMES.get(one.outcome, ""))
+        rows.add(Text(one.name or one.kind, "bold"), one.kind, outcome, remark=", ".join(one.changes))
+    look.show(rows)
+
+
+def _tell_plan(preview: "Preview") -> None:
+    from rich.console import Group
+    from rich.text import Text
+
+    from holdfast.cli import look
+    from holdfast.cli.rows import Rows
+
+    steps = Rows("", "")
+    for step in preview.steps:
+        why = step.why if step.why not in step.text else ""
+        text = Text.assemble(step.text, (f" ({why})" if step.text and why else why, "dim"))
+        steps.add(Text(step.action, "cyan"), Text(step.subject, "bold"), remark=text)
+    if not preview.steps:
+        steps.add(Text("nothing to do", "dim"), "")
+    waits = [Text(f"would wait: {text}", "yellow") for text in preview.pending]
+    look.show(Group(*preview.changes, "", steps, *waits))
+
+
+def wait_for(api: "Client", name: str, timeout_ms: int) -> None:
+    """Until the workload is as wanted, in its latest version."""
+    from holdfast.api.shapes import Replica, Workload
+    from holdfast.cli import client, waiting
+
+    def look() -> tuple[bool, str]:
+        workload = client.read(api.get(f"/v1/workloads/{name}"), Workload)
+        replicas = client.read(api.get("/v1/replicas", workload=name), list[Replica])
+        ready = [replica for replica in replicas if replica.state == "ready" and replica.role == "active"]
+        newest = sum(replica.version == workload.version for replica in ready)
+        if workload.failed:
+            say.fail([f"{name} has failed: {workload.why}"], f"holdfast logs {name}", say.FAILED)
+        return _is_well(workload, newest), _how_far(workload, newest)
+
+    waiting.until(look, timeout_ms, f"{name} is not ready", f"holdfast explain workload {name}")
+
+
+def _is_well(workload: "Workload", newest: int) -> bool:
+    """A job and the tasks of a sweep are well when they run, or have run."""
+    if workload.paused:
+        return True
+    if workload.kind in ("job", "sweep"):
+        return workload.ready + workload.done >= 1
+    return newest >= workload.wanted or workload.done >= workload.wanted > 0
+
+
+def _how_far(workload: "Workload", newest: int) -> str:
+    why = f": {workload.why}" if workload.why else ""
+    if workload.kind in ("job", "sweep"):
+        return f"{workload.name}: {workload.ready} running, {workload.done} of {workload.wanted} done{why}"
+    return f"{workload.name}: {newest} of {workload.wanted} ready{why}"

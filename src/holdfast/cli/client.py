@@ -1,0 +1,260 @@
+"""The control plane's API, from the side of the command line.
+
+Answers come as bytes: with `--json` they are what is printed, and `read` makes shapes of them otherwise. A
+control plane that does not lead sends orders on to the leader (307); we follow, and stay with the leader, so
+that what is read next has seen what was ordered. The token goes along because the control plane that we trust
+named the place, except from https to plain http.
+
+No proxy and no .netrc is taken from the environment: a control plane is in one's own network.
+"""
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import msgspec
+
+from holdfast.api import shapes
+from holdfast.cli.where import Server, is_loopback
+
+T = TypeVar("T")
+HOPS_MAX = 4
+CONNECT_S = 3.0
+ANSWER_S = 30.0
+# While control planes change hands an order waits for the next leader: repeated, it is the same order.
+ORDER_S = 15.0
+AGAIN_S = 0.3
+ORDERS = ("/v1/apply", "/v1/plan", "/v1/workloads/", "/v1/nodes/", "/v1/brake/")
+REACH_HINT = "is it running? start one with: holdfast up"
+KEEP_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]
+
+
+class Unanswered(Exception):
+    """What we asked for did not happen, or may not have: what to tell the user."""
+
+    def __init__(self, errors: list[str], hint: str = "", status: int = 0) -> None:
+        super().__init__("; ".join(errors))
+        self.errors, self.hint, self.status = errors, hint, status  # status 0: there was no answer
+
+    @property
+    def may_pass(self) -> bool:
+        """Is it worth asking again by and by?"""
+        return self.status in (0, 502, 503, 504)
+
+
+class Client:
+    def __init__(
+        self,
+        server: Server,
+        *,
+        connect_s: float = CONNECT_S,
+        answer_s: float = ANSWER_S,
+        order_s: float = ORDER_S,
+    ) -> None:
+        self.server, self.order_s = server, order_s
+        self.base = server.urls[0]
+        self.timeout = httpx.Timeout(answer_s, connect=connect_s)
+        self._sessions: dict[str, httpx.Client] = {}
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+
+    def get(self, path: str, **params: object) -> bytes:
+        return self._ask("GET", path, params=_given(params))
+
+    def post(self, path: str, body: object = None, **params: object) -> bytes:
+        content = msgspec.json.encode(body) if body is not None else b""
+        return self._ask("POST", path, content, "application/json", _given(params))
+
+    def send(self, path: str, text: str) -> bytes:
+        """A workload file."""
+        return self._ask("POST", path, text.encode("utf-8", "surrogatepass"), "application/yaml")
+
+    def delete(self, path: str) -> bytes:
+        return self._ask("DELETE", path)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        content: bytes = b"",
+        media_type: str = "",
+        params: Mapping[str, str] | None = None,
+    ) -> bytes:
+        headers = {"Content-Type": media_type} if media_type else {}
+        ends = time.monotonic() + (self.order_s if path.startswith(ORDERS) and method != "GET" else 0)
+        while True:
+            try:
+                with self._answered(method, path, content, headers, params or {}, self.timeout) as response:
+                    return response.read()
+            except httpx.HTTPError as error:
+                raise lost(error) from None
+            except Unanswered as error:
+                if error.status != 503 or time.monotonic() >= ends:
+                    raise
+            time.sleep(AGAIN_S)
+
+    @contextmanager
+    def stream(
+        self, path: str, headers: Mapping[str, str], *, silent_s: float | None, **params: object
+    ) -> Iterator[httpx.Response]:
+        """An answer that goes on, with so much silence in it; None: however long."""
+        timeout = httpx.Timeout(CONNECT_S, read=silent_s)
+        with self._answered("GET", path, b"", headers, _given(params), timeout) as response:
+            yield response
+
+    @contextmanager
+    def _answered(
+        self,
+        method: str,
+        path: str,
+        content: bytes,
+        headers: Mapping[str, str],
+        params: Mapping[str, str],
+        timeout: httpx.Timeout,
+    ) -> Iterator[httpx.Response]:
+        """The answer, at last, of whoever can give it."""
+        with self._reached(method, path, content, headers, params, timeout) as response:
+            if response.status_code < 300:
+                yield response
+                return
+            raise refused(response.status_code, response.read(), response.headers.get("location", ""))
+
+    @contextmanager
+    def _reached(
+        self,
+        method: str,
+        path: str,
+        content: bytes,
+        headers: Mapping[str, str],
+        params: Mapping[str, str],
+        timeout: httpx.Timeout,
+    ) -> Iterator[httpx.Response]:
+        url, query = self.base + path, params or None  # an empty one would take the address's own away
+        for _ in range(HOPS_MAX):
+            session = self._session(url)
+            request = session.build_request(
+                method, url, content=content or None, headers={**self.headers(url), **headers}, params=query
+            )
+            request.extensions["timeout"] = timeout.as_dict()
+            response = self._sent(session, request)
+            try:
+                if response.status_code not in (307, 308) or not response.headers.get("location"):
+                    yield response
+                    return
+                url = urljoin(url, response.headers["location"])
+                query = None  # it is in the new address
+            finally:
+                response.close()
+            self.base = origin(url)
+        raise Unanswered(["no control plane leads: they send us in a circle"], "try again in a moment", 503)
+
+    def _sent(self, session: httpx.Client, request: httpx.Request) -> httpx.Response:
+        """Tries the other control planes when one cannot be reached at all."""
+        others = [url for url in self.server.urls if url != origin(str(request.url))]
+        while True:
+            try:
+                return session.send(request, stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                if not others:
+                    raise self._unreached(error) from None
+                self.base = others.pop(0)
+                request.url = httpx.URL(self.base + request.url.raw_path.decode("ascii"))
+                request.headers["host"] = request.url.netloc.decode("ascii")
+                session = self._session(self.base)
+            except httpx.HTTPError as error:
+                raise lost(error) from None
+
+    def _unreached(self, error: httpx.HTTPError) -> Unanswered:
+        where = ", ".join(self.server.urls)
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return Unanswered(
+                [f"the certificate of {where} is not signed by anybody we trust"], "give --ca FILE", 495
+            )
+        return Unanswered([f"cannot connect to {where}: {_why(error)}"], REACH_HINT)
+
+    def headers(self, url: str) -> dict[str, str]:
+        plain_now = url.startswith("http:") and self.server.urls[0].startswith("https:")
+        if not self.server.token or (plain_now and not is_loopback(url)):
+            return {}
+        return {"Authorization": f"Bearer {self.server.token}"}
+
+    def _session(self, url: str) -> httpx.Client:
+        where = origin(url)
+        if where not in self._sessions:
+            transport = httpx.HTTPTransport(verify=trust(self.server, where), socket_options=KEEP_ALIVE)
+            self._sessions[where] = httpx.Client(transport=transport, trust_env=False, timeout=self.timeout)
+        return self._sessions[where]
+
+
+def trust(server: Server, url: str) -> ssl.SSLContext | bool:
+    """Loading the certificates of the system takes longer than a request, so only where it is needed."""
+    if url.startswith("http:"):
+        return False
+    if server.insecure:
+        return False
+    try:
+        return ssl.create_default_context(cafile=server.ca or None)
+    except OSError as error:
+        why = f"{server.ca}: expected certificates, got: {error.strerror or error}"
+        raise Unanswered([why], "--ca FILE", 495) from None
+
+
+def origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def refused(status: int, body: bytes, location: str = "") -> Unanswered:
+    """What the control plane says of it."""
+    try:
+        problem = shapes.read(body, shapes.Problem)
+    except msgspec.MsgspecError:
+        what = f"sends us to {location}" if location else f"answers with status {status}"
+        return Unanswered([f"what is there is no control plane: it {what}"], "look at --url", status)
+    hint = problem.hint
+    if status == 401 and not hint:
+        hint = "give --token, or set HOLDFAST_TOKEN"
+    return Unanswered(problem.problems or [problem.detail or problem.title], hint, status)
+
+
+def lost(error: httpx.HTTPError) -> Unanswered:
+    if isinstance(error, httpx.TimeoutException):
+        return Unanswered(["the control plane took too long to answer"], "if it was an order, look first")
+    return Unanswered([f"the connection broke: {_why(error)}"], "if it was an order, look first")
+
+
+def read(body: bytes, shape: type[T]) -> T:
+    try:
+        return shapes.read(body, shape)
+    except msgspec.MsgspecError as error:
+        raise Unanswered([f"the answer cannot be read: {error}"], "is it of another version?", 1) from None
+
+
+def _why(error: Exception) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror.lower()
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
+
+
+def _given(params: Mapping[str, Any]) -> dict[str, str]:
+    words = {True: "true", False: "false"}
+    return {
+        name: words[value] if isinstance(value, bool) else str(value)
+        for name, value in params.items()
+        if value not in (None, "")
+    }

@@ -1,0 +1,61 @@
+"""`holdfast explain`: why something is as it is, and what would help."""
+
+import enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import complete, say
+from holdfast.cli.options import Json
+from holdfast.cli.talk import talks
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from holdfast.api.shapes import Explanation
+    from holdfast.cli.client import Client
+
+
+class Kind(enum.StrEnum):
+    NODE = "node"
+    WORKLOAD = "workload"
+    REPLICA = "replica"
+    POOL = "pool"
+
+
+@talks
+def explain(
+    api: "Client",
+    kind: Annotated[Kind, typer.Argument(metavar="node|workload|replica|pool", help="What it is.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=complete.explained)],
+    json: Json = False,
+) -> None:
+    """Say why it is as it is. Why a node is in doubt, a workload waits, a pool does not grow; and what would
+    help."""
+    from holdfast.api.shapes import Explanation
+    from holdfast.cli import client, look
+
+    body = api.get(f"/v1/explain/{kind}", name=name)
+    if json:
+        say.raw(body)
+    else:
+        look.show(told(client.read(body, Explanation)))
+
+
+def told(explanation: "Explanation") -> "RenderableType":
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from holdfast.cli import look
+
+    summary = Text(explanation.summary)
+    summary.highlight_words([explanation.name], "bold")
+    parts: list[RenderableType] = [summary]
+    for title, texts in (("because", explanation.because), ("would help", explanation.would_help)):
+        if texts:
+            bullets = [Text(f"- {text}", "green" if title == "would help" else "") for text in texts]
+            parts += ["", Text(title, "dim"), Padding(Group(*bullets), (0, 0, 0, 2))]
+    if explanation.history:
+        parts += ["", Text("lately", "dim"), Padding(look.lines(explanation.history), (0, 0, 0, 2))]
+    return Group(*parts)

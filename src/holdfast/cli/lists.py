@@ -1,0 +1,100 @@
+"""`holdfast nodes`, `workloads`, `replicas`, `pools`: what there is, in tables; one of them in detail."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import complete, say
+from holdfast.cli.options import Json
+from holdfast.cli.talk import talks
+
+if TYPE_CHECKING:
+    from holdfast.cli.client import Client
+
+NodeName = Annotated[
+    str, typer.Argument(metavar="[NAME]", help="Only this one, in detail.", autocompletion=complete.nodes)
+]
+WorkloadName = Annotated[
+    str, typer.Argument(metavar="[NAME]", help="Only this one, in detail.", autocompletion=complete.workloads)
+]
+OfWorkload = Annotated[
+    str,
+    typer.Option(
+        "--workload", metavar="NAME", help="Only of this workload.", autocompletion=complete.workloads
+    ),
+]
+OnNode = Annotated[
+    str, typer.Option("--node", metavar="NAME", help="Only on this node.", autocompletion=complete.nodes)
+]
+
+
+@talks
+def nodes(api: "Client", name: NodeName = "", json: Json = False) -> None:
+    """List the nodes, or show one."""
+    body = api.get(f"/v1/nodes/{_path(name)}" if name else "/v1/nodes")
+    if json:
+        say.raw(body)
+        return
+    from holdfast.api.shapes import Node
+    from holdfast.cli import client, look, tables
+
+    if name:
+        look.show(tables.node_facts(client.read(body, Node)))
+        return
+    found = client.read(body, list[Node])
+    look.show(tables.nodes(found, bars=sys.stdout.isatty()) if found else "no nodes")
+
+
+@talks
+def workloads(api: "Client", name: WorkloadName = "", json: Json = False) -> None:
+    """List the workloads, or show one with its slots."""
+    body = api.get(f"/v1/workloads/{_path(name)}" if name else "/v1/workloads")
+    if json:
+        say.raw(body)
+        return
+    from rich.console import Group
+
+    from holdfast.api.shapes import Workload
+    from holdfast.cli import client, look, tables
+
+    if name:
+        one = client.read(body, Workload)
+        look.show(Group(tables.workload_facts(one), "", tables.seat_rows(one)))
+        return
+    found = client.read(body, list[Workload])
+    look.show(tables.workloads(found) if found else "no workloads")
+
+
+@talks
+def replicas(api: "Client", workload: OfWorkload = "", node: OnNode = "", json: Json = False) -> None:
+    """List the replicas: what runs where."""
+    body = api.get("/v1/replicas", workload=workload, node=node)
+    if json:
+        say.raw(body)
+        return
+    from holdfast.api.shapes import Replica
+    from holdfast.cli import client, look, tables
+
+    found = client.read(body, list[Replica])
+    look.show(tables.replicas(found) if found else "no replicas")
+
+
+@talks
+def pools(api: "Client", json: Json = False) -> None:
+    """List the pools: where nodes come from."""
+    body = api.get("/v1/pools")
+    if json:
+        say.raw(body)
+        return
+    from holdfast.api.shapes import Pool
+    from holdfast.cli import client, look, tables
+
+    found = client.read(body, list[Pool])
+    look.show(tables.pools(found) if found else "no pools")
+
+
+def _path(name: str) -> str:
+    from urllib.parse import quote
+
+    return quote(name, safe="")

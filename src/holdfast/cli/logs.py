@@ -1,0 +1,41 @@
+"""`holdfast logs`: what a replica wrote, or all of a workload, each line with its replica before it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import complete, say
+from holdfast.cli.options import Json
+from holdfast.cli.talk import talks
+
+if TYPE_CHECKING:
+    from holdfast.cli.client import Client
+
+
+@talks
+def logs(
+    api: "Client",
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPLICA|WORKLOAD", help="Such as web/0.3, or web.", autocompletion=complete.logged
+        ),
+    ],
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on as it is written, also by replicas that come later.")
+    ] = False,
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", metavar="N", min=0, max=100_000, help="Only the last N lines of each."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Print what a replica wrote, or every replica of a workload. A replica's node keeps it."""
+    import asyncio
+
+    from holdfast.cli.log_streams import Reading
+
+    reading = Reading(api, name, follow=follow, tail=tail, json=json)
+    failed = asyncio.run(reading.run())
+    if failed:
+        say.fail(failed, f"holdfast replicas --workload {reading.workload}", say.FAILED)

@@ -1,0 +1,116 @@
+"""How things look on a terminal: few colours, each with one meaning, and nothing that moves without need.
+
+Green is well, yellow is in doubt or on its way, red is lost, and what nobody needs to read is dim. Where
+nobody watches (a pipe, a file) there are neither colours nor bars, and no line is cut.
+"""
+
+import sys
+import time
+from collections.abc import Iterable
+from io import StringIO
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from holdfast.api.shapes import Line, Resources
+from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
+
+WIDTH_OF_PIPES = 1000
+BAR = 6
+
+VERDICTS = {"alive": ("●", "green"), "suspect": ("◐", "yellow"), "unreachable": ("◌", "magenta")}
+VERDICTS |= {"dead": ("✕", "red")}
+STATES = {"ready": "", "lost": "red", "failed": "red", "done": "green"}
+UNUSUAL = "yellow"  # any other state: on its way from one to another
+SEATS = {"ready": ("●", "green"), "done": ("✓", "green"), "lost": ("✕", "red"), "failed": ("✕", "red")}
+SEATS |= {"pending": ("○", "yellow"), "closed": ("·", "dim")}
+ON_ITS_WAY = ("◐", "yellow")
+KINDS = {"verdict": "yellow", "action": "cyan", "held": "magenta", "finding": "yellow", "user": "bold"}
+OUTCOMES = {"created": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
+
+
+def console() -> Console:
+    return Console(highlight=False)
+
+
+def show(what: RenderableType) -> None:
+    """On stdout, for a person or for a pipe."""
+    if sys.stdout.isatty():
+        console().print(what)
+    else:
+        print(plain(what))
+
+
+def plain(what: RenderableType, width: int = WIDTH_OF_PIPES) -> str:
+    paper = StringIO()
+    Console(file=paper, width=width, highlight=False, color_system=None).print(what)
+    return "\n".join(line.rstrip() for line in paper.getvalue().rstrip().splitlines())
+
+
+def marked(mark: tuple[str, str], word: str) -> Text:
+    return Text.assemble(mark, " ", word)
+
+
+def verdict(word: str) -> Text:
+    return marked(VERDICTS.get(word, ("?", "yellow")), word)
+
+
+def state(word: str) -> Text:
+    return Text(word, STATES.get(word, UNUSUAL))
+
+
+def seat(state: str) -> tuple[str, str]:
+    return SEATS.get(state, ON_ITS_WAY)
+
+
+def bar(share_used: float, share_promised: float) -> Text:
+    """Full: really used. Half: promised to replicas. Light: free."""
+    used = round(BAR * min(1.0, max(0.0, share_used)))
+    promised = max(used, round(BAR * min(1.0, max(0.0, share_promised))))
+    colour = "red" if share_used > 0.95 else "green"
+    return Text.assemble(
+        ("█" * used, colour), ("▓" * (promised - used), "blue"), ("░" * (BAR - promised), "bright_black")
+    )
+
+
+def amount(resources: Resources) -> str:
+    parts = [f"{resources.cpu_milli / 1000:g} cpu", memory(resources.memory_mib)]
+    if resources.gpu_milli:
+        parts.append(f"{resources.gpu_milli / 1000:g} {resources.gpu_kind or 'gpu'}")
+    return ", ".join(parts)
+
+
+def memory(mib: int) -> str:
+    return f"{mib / 1024:.3g} GiB" if mib >= 1024 else f"{mib} MiB"
+
+
+def ago(ms: int) -> str:
+    """A length of time in one short word: `12s`, `3m`, `5h`, `9d`."""
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "m")):
+        if ms >= 2 * unit:
+            return f"{ms // unit}{name}"
+    return f"{max(0, ms) // SECOND}s"
+
+
+def clock(at_ms: int, now_ms: int | None = None) -> str:
+    """The time of day, with the day if it was another."""
+    now = time.time() if now_ms is None else now_ms / 1000
+    then, today = time.localtime(at_ms / 1000), time.localtime(now)
+    hour = time.strftime("%H:%M:%S", then)
+    return hour if then[:3] == today[:3] else f"{time.strftime('%Y-%m-%d', then)} {hour}"
+
+
+def line(told: Line) -> Text:
+    return Text.assemble(
+        (clock(told.at_ms), "dim"),
+        "  ",
+        (f"{told.kind:<8}", KINDS.get(told.kind, "")),
+        " ",
+        (f"{told.subject:<14}", "bold" if told.kind == "verdict" else ""),
+        " ",
+        told.text,
+    )
+
+
+def lines(told: Iterable[Line]) -> Text:
+    return Text("\n").join(line(one) for one in told)

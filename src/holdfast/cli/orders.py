@@ -1,0 +1,190 @@
+"""Orders to the fleet: drain, cordon, uncordon, scale, pause, resume, delete, release-brake and chaos."""
+
+import enum
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from holdfast.cli import complete, say
+from holdfast.cli.options import Json, Timeout, Wait
+from holdfast.cli.talk import talks
+
+if TYPE_CHECKING:
+    from holdfast.cli.client import Client
+
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Which node.", autocompletion=complete.nodes)]
+WorkloadName = Annotated[
+    str, typer.Argument(metavar="WORKLOAD", help="Which workload.", autocompletion=complete.workloads)
+]
+
+
+class Deed(enum.StrEnum):
+    """What can be done to a node on purpose."""
+
+    KILL = "kill"
+    HANG = "hang"
+    RESUME = "resume"
+    PARTITION = "partition"
+
+
+@talks
+def drain(
+    api: "Client",
+    node: NodeName,
+    deadline: Annotated[
+        str, typer.Option("--deadline", metavar="TIME", help="Everything has left by then.")
+    ] = "",
+    wait: Wait = False,
+    timeout: Timeout = "10m",
+    json: Json = False,
+) -> None:
+    """Move everything off a node. Without a gap where it can be done; nothing new goes there."""
+    body = {"deadline_ms": say.duration(deadline, "--deadline") if deadline else None}
+    patience_ms = say.duration(timeout, "--timeout")
+    answer = api.post(_node(node, "drain"), body)
+    if wait:
+        _until_empty(api, node, patience_ms)
+    _done(answer, f"{node} is {'empty' if wait else 'draining'}", json=json)
+
+
+def _until_empty(api: "Client", node: str, timeout_ms: int) -> None:
+    from holdfast.api.shapes import Node
+    from holdfast.cli import client, waiting
+
+    def look() -> tuple[bool, str]:
+        try:
+            found = client.read(api.get(_node(node)), Node)
+        except client.Unanswered as error:
+            if error.status == 404:
+                return True, f"{node} has left"
+            raise
+        if not found.replicas:
+            return True, f"{node} is empty"
+        return False, f"{node} still runs {', '.join(found.replicas)}"
+
+    waiting.until(look, timeout_ms, f"{node} is not empty", f"holdfast explain node {node}")
+
+
+@talks
+def cordon(api: "Client", node: NodeName, json: Json = False) -> None:
+    """Place nothing new on a node; what runs there stays."""
+    _done(api.post(_node(node, "cordon")), f"{node} is cordoned", json=json)
+
+
+@talks
+def uncordon(api: "Client", node: NodeName, json: Json = False) -> None:
+    """Take a node back into use."""
+    _done(api.post(_node(node, "uncordon")), f"{node} is open again", json=json)
+
+
+@talks
+def scale(
+    api: "Client",
+    workload: WorkloadName,
+    count: Annotated[int, typer.Argument(metavar="N", min=0, max=100_000, help="How many.")],
+    json: Json = False,
+) -> None:
+    """Change how many there are. Replicas of a service, members of a training, tasks at a time of a sweep."""
+    _done(
+        api.post(_workload(workload, "scale"), {"count": count}), f"{workload} is to have {count}", json=json
+    )
+
+
+@talks
+def pause(api: "Client", workload: WorkloadName, json: Json = False) -> None:
+    """Stop a workload, and keep it in mind."""
+    _done(api.post(_workload(workload, "pause")), f"{workload} is paused", json=json)
+
+
+@talks
+def resume(api: "Client", workload: WorkloadName, json: Json = False) -> None:
+    """Start a paused workload again."""
+    _done(api.post(_workload(workload, "resume")), f"{workload} goes on", json=json)
+
+
+@talks
+def delete(
+    api: "Client",
+    workloads: Annotated[
+        list[str],
+        typer.Argument(metavar="WORKLOAD", help="Which ones.", autocompletion=complete.workloads),
+    ],
+    wait: Wait = False,
+    timeout: Timeout = "2m",
+    json: Json = False,
+) -> None:
+    """Stop workloads, and forget them."""
+    import msgspec
+
+    patience_ms = say.duration(timeout, "--timeout")
+    answers = [api.delete(_workload(name)) for name in workloads]
+    for name in workloads if wait else ():
+        _until_gone(api, name, patience_ms)
+    if json:
+        say.as_json([msgspec.Raw(answer) for answer in answers])
+    else:
+        print("\n".join(f"{name} is deleted" for name in workloads))
+
+
+def _until_gone(api: "Client", name: str, timeout_ms: int) -> None:
+    from holdfast.api.shapes import Replica
+    from holdfast.cli import client, waiting
+
+    def look() -> tuple[bool, str]:
+        try:
+            left = client.read(api.get("/v1/replicas", workload=name), list[Replica])
+        except client.Unanswered as error:
+            if error.status == 404:
+                return True, f"{name} is gone"
+            raise
+        if not left:
+            return True, f"{name} is gone"
+        return False, f"{name}: {', '.join(replica.id for replica in left)} still there"
+
+    waiting.until(look, timeout_ms, f"{name} is not gone")
+
+
+@talks
+def release_brake(api: "Client", json: Json = False) -> None:
+    """Release the brake. Disruptive actions go on, although much has failed at once."""
+    _done(api.post("/v1/brake/release"), "the brake is released", json=json)
+
+
+@talks
+def chaos(
+    api: "Client",
+    deed: Annotated[
+        Deed,
+        typer.Argument(metavar="kill|hang|resume|partition", help="Power off, freeze, unfreeze, cut off."),
+    ],
+    node: NodeName,
+    lasting: Annotated[
+        str, typer.Option("--for", metavar="TIME", help="How long a partition lasts.")
+    ] = "30s",
+    json: Json = False,
+) -> None:
+    """Harm a node on purpose. To see that it does not matter; only where its provider can."""
+    body = {"node": node, "for_ms": say.duration(lasting, "--for")}
+    told = {
+        Deed.KILL: "is killed, and everything on it",
+        Deed.HANG: "hangs, and everything on it",
+        Deed.RESUME: "runs again",
+        Deed.PARTITION: f"is cut off for {lasting}",
+    }
+    _done(api.post(f"/v1/chaos/{deed}", body), f"{node} {told[deed]}", json=json)
+
+
+def _done(answer: bytes, words: str, *, json: bool) -> None:
+    if json:
+        say.raw(answer)
+    else:
+        print(words)
+
+
+def _node(name: str, order: str = "") -> str:
+    return f"/v1/nodes/{quote(name, safe='')}" + (f"/{order}" if order else "")
+
+
+def _workload(name: str, order: str = "") -> str:
+    return f"/v1/workloads/{quote(name, safe='')}" + (f"/{order}" if order else "")

@@ -1,0 +1,87 @@
+"""`holdfast serve`: a control plane. Several may run on one database; one of them leads."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import say
+
+Dir = Annotated[
+    Path, typer.Option("--dir", metavar="DIR", envvar="HOLDFAST_DIR", help="Where its files are kept.")
+]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any that is free.")]
+
+
+def serve(
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    port: Port = 7700,
+    dir: Dir = Path(".holdfast"),
+    database: Annotated[
+        str,
+        typer.Option(
+            "--database",
+            metavar="URL",
+            envvar="HOLDFAST_DATABASE",
+            help="sqlite:///FILE or postgresql://USER@HOST/NAME; SQLite in --dir if not given.",
+        ),
+    ] = "",
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Unique; HOST:PORT if not given.")] = "",
+    url: Annotated[
+        str, typer.Option("--url", metavar="URL", help="Where agents and other control planes reach it.")
+    ] = "",
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key (PEM).")] = None,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Answer nobody without a token; the first is put into DIR/token.")
+    ] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS or tokens.")
+    ] = False,
+    log_json: Annotated[
+        bool | None, typer.Option("--log-json/--log-text", help="JSON unless on a terminal.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the URL as JSON when it serves.")] = False,
+) -> None:
+    """Run a control plane until SIGINT or SIGTERM. Workloads go on without it."""
+    import asyncio
+
+    from holdfast import wiring
+    from holdfast.cli import log_lines
+
+    log_lines.set_up(json=log_json)
+    settings = wiring.Settings(
+        state=dir.absolute(),
+        host=host,
+        port=port,
+        name=name,
+        url=url,
+        database=database,
+        certificate=tls_cert,
+        key=tls_key,
+        tokens=tokens,
+        insecure=insecure,
+    )
+
+    async def work(stop: asyncio.Event) -> None:
+        async with wiring.control_plane(settings) as plane:
+            if json:
+                say.as_json({"url": plane.url, "name": plane.name})
+            await stop.wait()
+
+    run(work)
+
+
+def run(work: object) -> None:
+    """Runs a server; what keeps it from starting is an error with a hint."""
+    from holdfast import wiring
+    from holdfast.ports.errors import PortError
+
+    try:
+        wiring.run(work)  # type: ignore[arg-type]
+    except wiring.CannotStart as error:
+        say.fail([str(error)], error.hint)
+    except PortError as error:
+        say.fail([f"the database cannot be used: {error}"], "look at --database", say.FAILED)

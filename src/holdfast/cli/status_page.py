@@ -1,0 +1,83 @@
+"""The fleet on one page: what is wrong first, then everything that fits."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from holdfast.api.shapes import Brake, Line, Node, Status, Workload
+from holdfast.cli import look, tables
+from holdfast.model.units import many
+
+ROOM = 40  # rows of nodes and of workloads where nobody says how many fit
+RANK = {"dead": 0, "unreachable": 1, "suspect": 2}
+
+
+def page(status: Status, events: Sequence[Line], *, bars: bool, rows: int | None = None) -> RenderableType:
+    """`rows`: of the screen, if it must fit there."""
+    parts: list[RenderableType] = [head(status), *(brake(one, status.now_ms) for one in status.brakes)]
+    taken = len(parts) + 8 + min(len(events), 8)
+    room = ROOM if rows is None else max(4, rows - taken)
+    workloads = sorted(status.workloads, key=lambda w: (tables.as_wanted(w), w.name))
+    nodes = sorted(status.nodes, key=lambda node: (_rank(node), node.name))
+    for_workloads = min(len(workloads), max(2, room // 2, room - len(nodes)))
+    for_nodes = max(2, room - for_workloads)
+    parts += ["", *_workloads(workloads, for_workloads), "", *_nodes(nodes, for_nodes, bars=bars)]
+    if events:
+        parts += ["", Text("LATELY", "dim"), *(_short(look.line(one), rows) for one in events)]
+    return Group(*parts)
+
+
+def head(status: Status) -> Text:
+    joined = [node for node in status.nodes if node.state not in tables.COMING]
+    alive = sum(node.verdict == "alive" for node in joined)
+    fine = sum(tables.as_wanted(workload) for workload in status.workloads)
+    nodes = "green" if alive == len(joined) else "red"
+    works = "green" if fine == len(status.workloads) else "yellow"
+    coming = len(status.nodes) - len(joined)
+    leader = f"{status.leader} leads" if status.leader else "nobody leads"
+    return Text.assemble(
+        ("holdfast  ", "bold"),
+        ("● ", nodes),
+        f"{alive} of {many(len(joined), 'node')} alive" + (f", {coming} coming" if coming else ""),
+        ("   ● ", works),
+        f"{fine} of {many(len(status.workloads), 'workload')} as wanted",
+        ("   ● " if status.leader else "   ✕ ", "green" if status.leader else "red"),
+        leader,
+    )
+
+
+def brake(one: Brake, now_ms: int) -> Text:
+    return Text.assemble(
+        ("BRAKE  ", "bold red"),
+        f"{one.scope} for {look.ago(now_ms - one.since_ms)}: {one.why}",
+        ("  (holdfast release-brake)", "dim"),
+    )
+
+
+def _rank(node: Node) -> int:
+    if node.verdict in RANK:
+        return RANK[node.verdict]
+    return 4 if node.state == "ready" else 3
+
+
+def _workloads(found: list[Workload], room: int) -> list[RenderableType]:
+    if not found:
+        return [Text("no workloads: holdfast apply examples/web.yaml", "dim")]
+    return [tables.workloads(found[:room]), *_more(len(found) - room, "workload")]
+
+
+def _nodes(found: list[Node], room: int, *, bars: bool) -> list[RenderableType]:
+    if not found:
+        return [Text("no nodes", "dim")]
+    return [tables.nodes(found[:room], bars=bars), *_more(len(found) - room, "node")]
+
+
+def _more(left: int, noun: str) -> list[RenderableType]:
+    return [Text(f"and {many(left, noun)} more", "dim")] if left > 0 else []
+
+
+def _short(line: Text, rows: int | None) -> Text:
+    if rows is not None:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return line

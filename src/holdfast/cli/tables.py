@@ -1,0 +1,231 @@
+"""Nodes, workloads, replicas and pools as tables: one row each, trouble in words at the end."""
+
+import time
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from holdfast.api.shapes import Node, Pool, Replica, Seat, TokenShown, Workload
+from holdfast.cli import look
+from holdfast.cli.rows import Rows, facts
+from holdfast.model.units import many, seconds, usd
+
+SEATS_SHOWN = 24
+SILENT_MS = 3_000  # a silence worth a word
+COMING = {"launching", "booting"}
+
+
+def nodes(found: Sequence[Node], *, bars: bool) -> Rows:
+    gpus = any(node.capacity.gpu_milli for node in found)
+    columns = ["NODE", "VERDICT", "STATE", "POOL", "ZONE", "CPU", "MEMORY", *(["GPU"] if gpus else [])]
+    made = Rows(*columns, "RUNS", spare=("POOL", "ZONE", "RUNS"))
+    for node in found:
+        made.add(
+            Text(node.name, "bold"),
+            Text("-", "dim") if node.state in COMING else look.verdict(node.verdict),
+            look.state(node.state),
+            node.pool,
+            node.place.zone,
+            _cpu(node, bars=bars),
+            _memory(node, bars=bars),
+            *([_gpu(node, bars=bars)] if gpus else []),
+            str(len(node.replicas)),
+            remark=Text(remark(node), "dim" if node.verdict == "alive" else look.UNUSUAL),
+        )
+    return made
+
+
+def _usage(used: float | None, free: float, all_of_it: float, words: str, *, bars: bool) -> Text:
+    if not bars or not all_of_it:
+        return Text(words)
+    promised = 1 - free / all_of_it
+    return Text.assemble(look.bar((used or 0) / all_of_it, promised), " ", words)
+
+
+def _cpu(node: Node, *, bars: bool) -> Text:
+    have, free = node.capacity.cpu_milli, node.free.cpu_milli
+    used = node.used.cpu_milli if node.used else None
+    return _usage(used, free, have, f"{(have - free) / 1000:g}/{have / 1000:g}", bars=bars)
+
+
+def _memory(node: Node, *, bars: bool) -> Text:
+    have, free = node.capacity.memory_mib, node.free.memory_mib
+    used = node.used.memory_mib if node.used else None
+    words = f"{_short(have - free)}/{_short(have)}"
+    return _usage(used, free, have, words, bars=bars)
+
+
+def _gpu(node: Node, *, bars: bool) -> Text:
+    have, free = node.capacity.gpu_milli, node.free.gpu_milli
+    if not have:
+        return Text("-", "dim")
+    words = f"{(have - free) / 1000:g}/{have / 1000:g} {node.capacity.gpu_kind}".rstrip()
+    return _usage(None, free, have, words, bars=bars)
+
+
+def _short(mib: int) -> str:
+    """`64M`, `1.5G`, `4G`."""
+    return f"{mib / 1024:.3g}G" if mib >= 1024 else f"{mib}M" if mib else "0"
+
+
+def remark(node: Node) -> str:
+    """What is not as usual."""
+    now = int(time.time() * 1000)
+    words = []
+    if node.verdict != "alive":
+        words.append(node.rule or node.evidence)
+    elif node.silent_ms is not None and node.silent_ms > SILENT_MS and node.state not in COMING:
+        words.append(f"silent {seconds(node.silent_ms)}")
+    if node.deadline_ms:
+        words.append(f"until {look.clock(node.deadline_ms, now)}")
+    if node.standby:
+        words.append("standby")
+    if node.spot:
+        words.append("spot")
+    return "; ".join([*words, *node.findings])
+
+
+def workloads(found: Sequence[Workload]) -> Rows:
+    made = Rows("WORKLOAD", "KIND", "READY", "SEATS", "NEEDS", spare=("NEEDS",))
+    for workload in found:
+        made.add(
+            Text(workload.name, "bold"),
+            workload.kind,
+            progress(workload),
+            seats(workload.seats),
+            look.amount(workload.needs),
+            remark=Text("paused" if workload.paused else workload.why, look.UNUSUAL),
+        )
+    return made
+
+
+def as_wanted(workload: Workload) -> bool:
+    """A sweep is, as long as it gets on: only some of its tasks are to run at a time."""
+    if workload.paused or workload.failed:
+        return workload.paused
+    if workload.kind == "sweep" and workload.ready:
+        return True
+    return workload.ready + workload.done >= workload.wanted
+
+
+def progress(workload: Workload) -> Text:
+    words = f"{workload.ready}/{workload.wanted}"
+    if workload.kind in ("job", "sweep"):
+        left = workload.wanted - workload.done
+        words = f"{workload.ready}/{left}" if left else ""
+        words = ", ".join(filter(None, [words, f"{workload.done} done" if workload.done else ""]))
+    if workload.failed:
+        words += f", {workload.failed} failed"
+    if workload.standby:
+        words += f" +{workload.standby}"
+    colour = "dim" if workload.paused else "green" if as_wanted(workload) else look.UNUSUAL
+    return Text(words, "red" if workload.failed else colour)
+
+
+def seats(found: Iterable[Seat]) -> Text:
+    """One mark a seat."""
+    marks = [look.seat(seat.state if seat.phase == "open" else seat.phase) for seat in found]
+    shown = Text.assemble(*marks[:SEATS_SHOWN])
+    return shown + Text(f" +{len(marks) - SEATS_SHOWN}", "dim") if len(marks) > SEATS_SHOWN else shown
+
+
+def seat_rows(workload: Workload) -> Rows:
+    made = Rows("SLOT", "STATE", "REPLICA", "NODE", "ROLE", "FAILURES", "DOWN", spare=("ROLE", "FAILURES"))
+    for seat in workload.seats:
+        word = seat.state if seat.phase == "open" else seat.phase
+        made.add(
+            seat.slot,
+            look.marked(look.seat(word), word),
+            seat.replica or "-",
+            seat.node or "-",
+            seat.role,
+            str(seat.failures),
+            "-" if seat.down_ms is None else seconds(seat.down_ms),
+            remark=Text(seat.why, look.UNUSUAL),
+        )
+    return made
+
+
+def replicas(found: Sequence[Replica]) -> Rows:
+    made = Rows("REPLICA", "STATE", "NODE", "ADDRESS", "ROLE", "SINCE", "USES", spare=("ROLE", "USES"))
+    now = int(time.time() * 1000)
+    for replica in found:
+        made.add(
+            Text(replica.id, "bold"),
+            look.marked(look.seat(replica.state), replica.state),
+            replica.node,
+            replica.address or "-",
+            replica.role,
+            look.ago(now - replica.since_ms),
+            look.amount(replica.used) if replica.used else "-",
+        )
+    return made
+
+
+def pools(found: Sequence[Pool]) -> Rows:
+    made = Rows("POOL", "PROVIDER", "NODES", "MIN", "MAX", "STANDBY", "OFFERS")
+    for pool in found:
+        made.add(
+            Text(pool.name, "bold"),
+            pool.provider,
+            Text(str(pool.nodes), "green" if pool.nodes >= pool.min else look.UNUSUAL),
+            str(pool.min),
+            str(pool.max),
+            str(pool.standby),
+            many(len(pool.offers), "offer"),
+            remark=Text(pool.why, look.UNUSUAL),
+        )
+    return made
+
+
+def tokens(found: Sequence[TokenShown]) -> Rows:
+    made = Rows("TOKEN", "ROLE", "POOL", "NODE", "MADE", "EXPIRES", "USED BY")
+    for token in found:
+        made.add(
+            Text(token.id, "bold"),
+            token.role,
+            token.pool or "-",
+            token.node or "-",
+            look.clock(token.created_ms),
+            look.clock(token.expires_ms) if token.expires_ms else "never",
+            token.used_by or "-",
+            remark=Text(token.note, "dim"),
+        )
+    return made
+
+
+def node_facts(node: Node) -> Rows:
+    now = int(time.time() * 1000)
+    price = f"{usd(node.price_micro_usd)} an hour{', spot' if node.spot else ''}"
+    return facts(
+        ("verdict", f"{node.verdict} for {look.ago(now - node.verdict_since_ms)}: {node.rule}"),
+        ("evidence", node.evidence),
+        ("state", f"{node.state} for {look.ago(now - node.state_since_ms)}"),
+        ("place", " / ".join((node.place.provider, node.place.region, node.place.zone, node.place.rack))),
+        ("pool", f"{node.pool}, offer {node.offer}"),
+        ("address", node.address),
+        ("has", look.amount(node.capacity)),
+        ("free", look.amount(node.free)),
+        ("uses", look.amount(node.used) if node.used else ""),
+        ("price", price if node.price_micro_usd or node.spot else ""),
+        ("until", look.clock(node.deadline_ms) if node.deadline_ms else ""),
+        ("labels", ", ".join(f"{key}={value}" for key, value in node.labels.items())),
+        ("taints", ", ".join(node.taints)),
+        ("findings", "; ".join(node.findings)),
+        ("replicas", ", ".join(node.replicas)),
+    )
+
+
+def workload_facts(workload: Workload) -> Rows:
+    target = f", {workload.availability:.4%} asked" if workload.availability else ""
+    return facts(
+        ("kind", f"{workload.kind}, version {workload.version}{', paused' if workload.paused else ''}"),
+        ("ready", f"{workload.ready} of {workload.wanted}{target}"),
+        ("done", str(workload.done) if workload.done else ""),
+        ("failed", str(workload.failed) if workload.failed else ""),
+        ("standby", str(workload.standby) if workload.standby else ""),
+        ("needs", look.amount(workload.needs)),
+        ("priority", str(workload.priority) if workload.priority else ""),
+        ("command", " ".join(workload.command)),
+        ("why", workload.why),
+    )

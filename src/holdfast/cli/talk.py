@@ -1,0 +1,69 @@
+"""Commands that talk to a control plane: they all take the same options, and fail in the same way."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from holdfast.cli import say
+
+if TYPE_CHECKING:
+    pass
+
+Url = Annotated[
+    str, typer.Option("--url", metavar="URL", help="The control plane, or several (a,b); $HOLDFAST_URL.")
+]
+Token = Annotated[str, typer.Option("--token", metavar="TOKEN", help="Who we are; $HOLDFAST_TOKEN.")]
+Ca = Annotated[
+    str,
+    typer.Option("--ca", metavar="FILE", help="Certificates that its own must be signed by; $HOLDFAST_CA."),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Do not look at its certificate.")]
+CONNECTION: dict[str, tuple[Any, object]] = {
+    "url": (Url, ""),
+    "token": (Token, ""),
+    "ca": (Ca, ""),
+    "insecure": (Insecure, False),
+}
+
+
+def talks(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives the command a client as its first argument, and itself the options that say to whom."""
+    inside = inspect.signature(command)
+    own = list(inside.parameters.values())[1:]
+    hints = get_type_hints(command, _LATER, include_extras=True)
+
+    @functools.wraps(command)
+    def with_client(**given: Any) -> None:
+        to = {name: given.pop(name) for name in CONNECTION}
+        with_server(command, to, given)
+
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        for name, (hint, default) in CONNECTION.items()
+    ]
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in own]
+    setattr(with_client, "__signature__", inside.replace(parameters=[*parameters, *shared]))  # noqa: B010
+    with_client.__annotations__ = {p.name: p.annotation for p in [*parameters, *shared]}
+    del with_client.__wrapped__
+    return with_client
+
+
+_LATER: dict[str, Any] = {"Client": object}
+
+
+def with_server(command: Callable[..., None], to: dict[str, Any], given: dict[str, Any]) -> None:
+    from holdfast.cli import client, where
+
+    try:
+        api = client.Client(where.server(**to))
+        try:
+            command(api, **given)
+        finally:
+            api.close()
+    except where.BadAddress as error:
+        say.fail([str(error)], f"--url {where.USUAL}")
+    except client.Unanswered as error:
+        say.fail(error.errors, error.hint, say.BAD_INPUT if 400 <= error.status < 500 else say.FAILED)

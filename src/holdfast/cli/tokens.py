@@ -1,0 +1,91 @@
+"""`holdfast token`: who may talk to the control plane."""
+
+import enum
+import sys
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
+
+import typer
+
+from holdfast.cli import complete, say
+from holdfast.cli.options import Json
+from holdfast.cli.talk import talks
+
+if TYPE_CHECKING:
+    from holdfast.cli.client import Client
+
+app = typer.Typer(help="Who may talk to the control plane.", rich_markup_mode=None)
+
+
+class Role(enum.StrEnum):
+    ADMIN = "admin"
+    OPERATOR = "operator"
+    READ = "read"
+    JOIN = "join"
+
+
+@app.callback(invoke_without_command=True)
+def token(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@app.command("create")
+@talks
+def create(
+    api: "Client",
+    role: Annotated[
+        Role,
+        typer.Option("--role", metavar="admin|operator|read|join", help="What it lets its bearer do."),
+    ],
+    note: Annotated[str, typer.Option("--note", metavar="TEXT", help="For whom it is.")] = "",
+    pool: Annotated[
+        str,
+        typer.Option("--pool", metavar="NAME", help="join: the only pool.", autocompletion=complete.pools),
+    ] = "",
+    node: Annotated[str, typer.Option("--node", metavar="NAME", help="join: the only name.")] = "",
+    ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="Good for so long; for ever.")] = "",
+    json: Json = False,
+) -> None:
+    """Make a token. It is printed once; only its hash is kept."""
+    from holdfast.api.shapes import TokenMade
+    from holdfast.cli import client
+
+    lasts = {"ttl_ms": say.duration(ttl, "--ttl")} if ttl else {}
+    body = api.post("/v1/tokens", {"role": str(role), "note": note, "pool": pool, "node": node, **lasts})
+    if json:
+        say.raw(body)
+        return
+    made = client.read(body, TokenMade)
+    print(made.token)
+    print(f"token {made.id} ({made.role}): keep it, it is not shown again", file=sys.stderr)
+
+
+@app.command("list")
+@talks
+def list_tokens(api: "Client", json: Json = False) -> None:
+    """List the tokens there are, without their secrets."""
+    body = api.get("/v1/tokens")
+    if json:
+        say.raw(body)
+        return
+    from holdfast.api.shapes import TokenShown
+    from holdfast.cli import client, look, tables
+
+    found = client.read(body, list[TokenShown])
+    look.show(tables.tokens(found) if found else "no tokens")
+
+
+@app.command("revoke")
+@talks
+def revoke(
+    api: "Client",
+    id: Annotated[str, typer.Argument(metavar="ID", help="As `holdfast token list` shows it.")],
+    json: Json = False,
+) -> None:
+    """Make a token worthless."""
+    body = api.delete(f"/v1/tokens/{quote(id, safe='')}")
+    if json:
+        say.raw(body)
+    else:
+        print(f"token {id} is revoked")

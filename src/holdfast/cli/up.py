@@ -1,0 +1,127 @@
+"""`holdfast up`: a control plane and a few local nodes, in one process tree that ends with Ctrl-C."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli import say
+from holdfast.cli.serve import Dir, Port, run
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from holdfast.control.plane import Plane
+    from holdfast.model.pool import Pool
+    from holdfast.model.told import Told
+
+
+def up(
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, max=100, help="Local nodes.")] = 3,
+    cpus: Annotated[float, typer.Option("--cpus", metavar="N", min=0.1, help="Each pretends to have.")] = 4,
+    memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Each pretends to have.")] = "4GiB",
+    port: Port = 7700,
+    dir: Dir = Path(".holdfast"),
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not tell what happens.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
+) -> None:
+    """Keep a small fleet on this machine: try everything on it, kill its nodes, see what happens."""
+    import asyncio
+
+    from holdfast import wiring
+    from holdfast.cli import log_lines
+    from holdfast.model.event import PoolApplied
+
+    log_lines.quiet()
+    local = pool(nodes, cpus, memory)
+    settings = wiring.Settings(
+        state=dir.absolute(),
+        port=port,
+        opening=lambda world, now: (
+            () if world.pools.get(local.name) == local else (PoolApplied(at=now, pool=local),)
+        ),
+        ends_nodes=True,
+    )
+
+    async def work(stop: asyncio.Event) -> None:
+        with wiring.only_one(settings.state):
+            async with wiring.control_plane(settings) as plane, asyncio.TaskGroup() as group:
+                telling = group.create_task(_talk(plane, local, stop, quiet=quiet or json, json=json))
+                await stop.wait()
+                telling.cancel()
+                if not json:
+                    print("\nstopping: nodes and what runs on them end too", flush=True)
+
+    run(work)
+
+
+def pool(nodes: int, cpus: float, memory: str) -> "Pool":
+    """Three zones in turn, and room for replacements while dead nodes are cleared away."""
+    from holdfast.files.leaf import MEMORY
+    from holdfast.model.place import Place
+    from holdfast.model.pool import Offer, Pool
+    from holdfast.model.resources import Resources
+
+    try:
+        mib = MEMORY.read(memory)
+    except ValueError:
+        say.fail([f"--memory: expected {MEMORY.expected}, got {memory}"], f"--memory {MEMORY.example}")
+    assert isinstance(mib, int)
+    capacity = Resources(round(cpus * 1000), mib)
+    offers = tuple(Offer(f"zone-{zone}", Place("local", "here", zone), capacity) for zone in "abc")
+    return Pool("local", "local", offers, min=nodes, max=2 * nodes + 2)
+
+
+async def _talk(plane: "Plane", local: "Pool", stop: "asyncio.Event", *, quiet: bool, json: bool) -> None:
+    """`| head` has seen enough: then we end as with Ctrl-C, and leave nothing behind."""
+    import os
+    import sys
+
+    try:
+        await _tell(plane, local, quiet=quiet, json=json)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        stop.set()
+
+
+async def _tell(plane: "Plane", local: "Pool", *, quiet: bool, json: bool) -> None:
+    """Says when it is ready, then what happens."""
+    import asyncio
+
+    from holdfast.ports.errors import PortError
+
+    while sum(node.joined_at > 0 for node in plane.world.nodes.values()) < local.min:
+        await asyncio.sleep(0.02)
+    if json:
+        say.as_json({"url": plane.url, "nodes": sorted(plane.world.nodes)})
+    else:
+        print(f"serving {plane.url} with nodes {', '.join(sorted(plane.world.nodes))}")
+        print("try: holdfast apply examples/web.yaml; holdfast status; holdfast chaos kill NODE", flush=True)
+    seen, last = plane.length, dict[str, str]()
+    while True:
+        length = await plane.wait_for(seen, 10)
+        if length > seen and not quiet:
+            try:
+                lines = await plane.store.history(since=seen, limit=1000)
+            except PortError:  # told when the store answers again
+                await asyncio.sleep(1)
+                continue
+            for told in lines:
+                if news(told, last):
+                    print(line(told), flush=True)
+        seen = max(seen, length)
+
+
+def news(told: "Told", last: dict[str, str]) -> bool:
+    """What is asked again and answered again in the same words is told once."""
+    key = f"{told.subject} {told.text.split()[0]}"
+    repeated = last.get(key) == told.text
+    last[key] = told.text
+    return not repeated
+
+
+def line(told: "Told") -> str:
+    from datetime import datetime
+
+    clock = datetime.fromtimestamp(told.at / 1000).strftime("%H:%M:%S.%f")[:-4]
+    return f"{clock}  {told.kind:<8} {told.subject:<12} {told.text}"

@@ -1,0 +1,92 @@
+"""Which control plane to talk to, and as whom.
+
+The first of these that says something: the option, the environment, the files that `holdfast up` and
+`holdfast serve` leave in `.holdfast` of this folder or one above it, and at last the usual address on this
+machine. Two things would give a token to a stranger, so they are refused: a file that belongs to somebody
+else, and the token of a folder for a control plane that is neither that folder's nor on this machine.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+FOLDER = ".holdfast"
+USUAL = "http://127.0.0.1:7700"
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+LONGEST = 10_000  # characters in such a file
+
+
+class BadAddress(Exception):
+    """What was given is no address of a control plane."""
+
+
+class Server(NamedTuple):
+    urls: tuple[str, ...]  # of control planes on one database: asked in turn
+    token: str = ""
+    ca: str = ""
+    insecure: bool = False
+
+
+def server(
+    url: str = "",
+    token: str = "",
+    ca: str = "",
+    insecure: bool = False,
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Server:
+    home = next(_homes(folder or Path.cwd(), environment), None)
+    noted = _noted(home, "url")
+    chosen = url or environment.get("HOLDFAST_URL", "") or noted or USUAL
+    urls = tuple(_checked(part) for part in chosen.split(",") if part.strip())
+    if not urls:
+        raise BadAddress(f"expected the address of a control plane, got {chosen!r}")
+    secret = token or environment.get("HOLDFAST_TOKEN", "")
+    if not secret and all(one == noted.rstrip("/") or is_loopback(one) for one in urls):
+        secret = _noted(home, "token")
+    return Server(urls, secret.strip(), ca or environment.get("HOLDFAST_CA", ""), insecure)
+
+
+def is_loopback(url: str) -> bool:
+    return (urlsplit(url).hostname or "") in LOOPBACK
+
+
+def _checked(url: str) -> str:
+    text = url.strip()
+    full = text if "://" in text else f"http://{text}"
+    try:
+        parts = urlsplit(full)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise BadAddress(f"expected an address such as {USUAL}, got {url.strip()!r}")
+    return full.rstrip("/")
+
+
+def _homes(start: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """The folders that a control plane of ours has left its address in, the nearest first."""
+    named = environment.get("HOLDFAST_DIR")
+    places = [Path(named)] if named else []
+    for home in (*places, *(folder / FOLDER for folder in (start, *start.parents))):
+        if _is_ours(home / "url"):
+            yield home
+
+
+def _is_ours(file: Path) -> bool:
+    try:
+        return file.is_file() and file.stat().st_uid in (os.geteuid(), 0)
+    except OSError:
+        return False
+
+
+def _noted(home: Path | None, name: str) -> str:
+    if home is None or not _is_ours(home / name):
+        return ""
+    try:
+        return (home / name).read_text(encoding="utf-8")[:LONGEST].strip()
+    except (OSError, ValueError):
+        return ""

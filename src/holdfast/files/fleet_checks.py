@@ -1,0 +1,81 @@
+"""Do the fields of a pool or a workload agree? Limits in order, no circles, only what its kind has."""
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.files.fleet_forms import Kind, PoolFields, WorkloadFields
+from holdfast.files.problem import Problem
+
+SHAPE_FIELDS: dict[Kind, tuple[str, ...]] = {
+    Kind.SERVICE: ("replicas", "availability", "standby"),
+    Kind.JOB: ("standby",),
+    Kind.TRAINING: ("nodes_min", "nodes_max", "standby"),
+    Kind.SWEEP: ("tasks", "parallel"),
+}
+KIND_FIELDS = tuple(dict.fromkeys(name for names in SHAPE_FIELDS.values() for name in names))
+MUST_HAVE: dict[Kind, str] = {Kind.TRAINING: "nodes_min", Kind.SWEEP: "tasks"}
+
+
+def repeated(table: str, names: list[str]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for number, name in enumerate(names):
+        if name in first:
+            where = f"{table}[{number}].name"
+            yield Problem(where, f'expected a name of its own, got "{name}" again', f'Try: name = "{name}-2"')
+        first.setdefault(name, number)
+
+
+def pool_limits(where: str, pool: PoolFields) -> Iterator[Problem]:
+    if pool.min is not None and pool.max is not None and pool.min > pool.max:
+        text = f"expected at most max ({pool.max}), got {pool.min}"
+        yield Problem(f"{where}min", text, f"Try: min = {pool.max}")
+    if len(set(pool.zones)) < len(pool.zones):
+        yield Problem(f"{where}zones", "expected each zone once, got one twice")
+
+
+def shape_problems(where: str, workload: WorkloadFields) -> Iterator[Problem]:
+    own = SHAPE_FIELDS[workload.kind]
+    for name in KIND_FIELDS:
+        if name in workload.model_fields_set and name not in own:
+            text = f"expected no such field in a {workload.kind}, got one"
+            yield Problem(f"{where}{name}", text, f"A {workload.kind} has: {', '.join(own)}")
+    needed = MUST_HAVE.get(workload.kind)
+    if needed and getattr(workload, needed) is None:
+        text = f"expected a whole number of at least 1 in a {workload.kind}, got nothing"
+        yield Problem(f"{where}{needed}", text, f"Try: {needed} = 2")
+    least, most = workload.nodes_min, workload.nodes_max
+    if least is not None and most is not None and least > most:
+        text = f"expected at most nodes_max ({most}), got {least}"
+        yield Problem(f"{where}nodes_min", text, f"Try: nodes_min = {most}")
+    if workload.availability is not None and not 0 < workload.availability < 1:
+        text = f"expected a share above 0 and below 1, got {workload.availability:g}"
+        yield Problem(f"{where}availability", text, 'Try: availability = "99.9%"')
+
+
+def circles(workloads: Sequence[tuple[str, WorkloadFields]]) -> Iterator[Problem]:
+    """Each told once, at the first workload of it. A workload comes with its place in the file."""
+    waits = {workload.name: workload.after for _, workload in workloads}
+    told: set[str] = set()
+    for where, workload in workloads:
+        circle = _circle(waits, workload.name)
+        if circle and workload.name not in told:
+            told.update(circle)
+            text = f"expected an order without circles, got {' -> '.join(circle)}"
+            yield Problem(f"{where}after", text, f'Try: leave out "{circle[1]}"')
+
+
+def _circle(waits: dict[str, tuple[str, ...]], start: str) -> list[str]:
+    """A way from the start back to it, if there is one."""
+    came_from: dict[str, str] = {}
+    todo = [start]
+    while todo:
+        name = todo.pop()
+        for other in waits.get(name, ()):
+            if other == start:
+                way = [start, name]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if other not in came_from:
+                came_from[other] = name
+                todo.append(other)
+    return []

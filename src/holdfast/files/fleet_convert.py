@@ -1,0 +1,96 @@
+"""From the fields of a pool or a workload to the nouns of the domain; for fields that have been checked."""
+
+from collections.abc import Iterator
+
+from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, WorkloadFields
+from holdfast.model.place import Place
+from holdfast.model.pool import Offer, Pool
+from holdfast.model.program import Program
+from holdfast.model.resources import GPU, Resources
+from holdfast.model.workload import Job, Needs, Service, Shape, Sweep, Training, Workload
+
+SHARED = tuple(OfferForm.model_fields.keys() & PoolFields.model_fields.keys() - {"name"})
+
+
+def pool(
+    form: PoolFields, least: int, most: int, found: tuple[Offer, ...], settings: dict[str, str] | None = None
+) -> Pool:
+    return Pool(
+        name=form.name,
+        provider=form.provider,
+        offers=found,
+        min=least,
+        max=most,
+        standby=form.standby,
+        labels=form.labels,
+        taints=form.taints,
+        can_launch=form.can_launch,
+        can_terminate=form.can_terminate,
+        can_reset=form.can_reset,
+        idle_ms=form.idle,
+        settings=settings or {},
+    )
+
+
+def offers(form: PoolFields) -> Iterator[Offer]:
+    if form.offers:
+        yield from (explicit_offer(form, offer) for offer in form.offers)
+        return
+    for number in range(form.racks_per_zone):
+        for zone in form.zones:
+            rack = f"{zone}-r{number + 1}" if form.racks_per_zone > 1 else "-"
+            name = zone if rack == "-" else rack
+            place = Place(form.provider, form.region, zone, rack)
+            yield Offer(name, place, _capacity(form), form.price, form.spot)
+
+
+def _capacity(form: PoolFields) -> Resources:
+    return Resources(form.cpus, form.memory, form.gpus * GPU, form.gpu_kind if form.gpus else "")
+
+
+def explicit_offer(pool: PoolFields, offer: OfferForm) -> Offer:
+    own = {name: getattr(offer, name) for name in SHARED if getattr(offer, name) is not None}
+    alike = pool.model_copy(update=own)
+    place = Place(pool.provider, alike.region, offer.zone, offer.rack)
+    return Offer(offer.name, place, _capacity(alike), alike.price, alike.spot)
+
+
+def workload(form: WorkloadFields, program: Program | None = None, *, paused: bool = False) -> Workload:
+    return Workload(
+        name=form.name,
+        shape=shape(form),
+        needs=needs(form),
+        priority=form.priority,
+        restart=form.restart,
+        checkpoint_ms=form.checkpoint,
+        move_cost_ms=form.move_cost,
+        stop_grace_ms=form.stop_grace,
+        after=form.after,
+        paused=paused,
+        program=program,
+    )
+
+
+def needs(form: WorkloadFields) -> Needs:
+    return Needs(
+        resources=Resources(form.cpus, form.memory, form.gpus, form.gpu_kind),
+        labels=form.labels,
+        tolerates=form.tolerates,
+        spot=form.spot,
+        spread=form.spread,
+        spread_over=form.spread_over,
+    )
+
+
+def shape(form: WorkloadFields) -> Shape:
+    standby = form.standby or 0
+    match form.kind:
+        case Kind.SERVICE:
+            return Service(form.replicas or 1, standby, form.availability or 0.0)
+        case Kind.JOB:
+            return Job(standby)
+        case Kind.TRAINING:
+            least = form.nodes_min or 1
+            return Training(least, form.nodes_max or least, standby)
+        case Kind.SWEEP:
+            return Sweep(form.tasks or 1, form.parallel or 0)

@@ -1,0 +1,136 @@
+"""Do the documents of a workload file agree with themselves and with each other?
+
+A check names the fields it reads, and is left out when one of them could not be read; `?` stands for a field
+that does not exist, and may have been meant for any other.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from holdfast.adapters.providers.facts import LIMITS
+from holdfast.files import fleet_checks
+from holdfast.files.problem import Problem, did_you_mean, shown
+from holdfast.files.workload_forms import PoolDocument, WorkloadDocument
+from holdfast.model.program import Probe
+
+SHELLS = {"sh", "bash", "dash", "zsh", "ksh", "fish", "env"}
+VARIABLES = ("$PORT", "${PORT}", "$HOLDFAST_", "${HOLDFAST_")
+
+
+def fields_suit_the_kind(form: WorkloadDocument) -> Iterator[Problem]:
+    yield from fleet_checks.shape_problems("", form)
+
+
+def commands_hold_no_variables(form: WorkloadDocument) -> Iterator[Problem]:
+    yield from _unreplaced("command", form.command)
+    for name, probe in (("ready", form.ready), ("alive", form.alive)):
+        if probe is not None:
+            yield from _unreplaced(f"{name}.exec", probe.exec)
+
+
+def probes_ask_one_thing(form: WorkloadDocument) -> Iterator[Problem]:
+    for name, probe in (("ready", form.ready), ("alive", form.alive)):
+        if probe is not None:
+            yield from _probe(name, probe)
+
+
+def _probe(where: str, probe: Probe) -> Iterator[Problem]:
+    asked = [name for name in ("http", "tcp", "exec") if getattr(probe, name)]
+    if len(asked) != 1:
+        got = " and ".join(asked) if asked else "none"
+        text = f"expected one of http, tcp and exec, got {got}"
+        yield Problem(where, text, f"Try: {where} = {{ http: /healthz }}")
+
+
+def _unreplaced(where: str, command: tuple[str, ...]) -> Iterator[Problem]:
+    """`["server", "--port", "$PORT"]`: only a shell would put a number there."""
+    if not command or PurePosixPath(command[0]).name in SHELLS:
+        return
+    if any(word.startswith(VARIABLES) for word in command):
+        text = "expected a list without variables, got one: only a shell replaces them"
+        yield Problem(where, text, f"Try: {where.rpartition('.')[2]} = {' '.join(command)[:60]}")
+
+
+def limits_are_in_order(form: PoolDocument) -> Iterator[Problem]:
+    yield from fleet_checks.pool_limits("", form)
+
+
+def names_are_unique(form: PoolDocument) -> Iterator[Problem]:
+    yield from fleet_checks.repeated("offers", [offer.name for offer in form.offers])
+    yield from fleet_checks.repeated("hosts", [host.name for host in form.hosts])
+
+
+def its_provider_is_known(form: PoolDocument) -> Iterator[Problem]:
+    if form.provider not in LIMITS:
+        text = f"expected one of: {', '.join(LIMITS)}, got {shown(form.provider)}"
+        yield Problem("provider", text, did_you_mean(form.provider, LIMITS))
+
+
+def there_is_something_to_have(form: PoolDocument) -> Iterator[Problem]:
+    if not form.zones and not form.offers and not form.hosts:
+        yield Problem("zones", "expected at least one zone, got none", 'Try: zones = ["a"]')
+    if form.offers and form.hosts:
+        yield Problem("offers", "expected either offers or hosts, got both", "Try: leave out offers")
+    if form.hosts and "provider" not in form.model_fields_set:
+        text = "expected the provider that can reach the hosts, got nothing"
+        yield Problem("provider", text, "Try: provider = ssh")
+    if "hosts" in form.settings:
+        text = "expected hosts as a field of the pool, got them in its settings"
+        yield Problem("settings.hosts", text, "Try: hosts = [{ name: a }]")
+
+
+def it_is_known_how_many(form: PoolDocument) -> Iterator[Problem]:
+    limits = [name for name in ("min", "max") if getattr(form, name) is not None]
+    if form.nodes is not None and limits:
+        text = f"expected either nodes, or min and max, got nodes and {' and '.join(limits)}"
+        yield Problem("nodes", text, "Try: leave out nodes")
+    elif form.nodes is None and not limits and not form.hosts and form.can_launch:
+        yield Problem("max", "expected how many nodes it may have, got nothing", "Try: nodes = 3")
+    if form.hosts and form.max is not None and form.max > len(form.hosts):
+        text = f"expected at most one node a host ({len(form.hosts)}), got {form.max}"
+        yield Problem("max", text, f"Try: max = {len(form.hosts)}")
+    needed = form.nodes if form.nodes is not None else form.min
+    if form.hosts and needed is not None and needed > len(form.hosts):
+        text = f"expected at most one node a host ({len(form.hosts)}), got {needed}"
+        yield Problem("nodes" if form.nodes is not None else "min", text, "Try: more hosts")
+
+
+def together(found: Sequence[tuple[str, object]]) -> Iterator[Problem]:
+    """What no document can know alone. Each comes with its place in the file."""
+    workloads = [(where, form) for where, form in found if isinstance(form, WorkloadDocument)]
+    pools = [(where, form) for where, form in found if isinstance(form, PoolDocument)]
+    yield from _twice([(where, form.name) for where, form in pools])
+    twice = list(_twice([(where, form.name) for where, form in workloads]))
+    yield from twice or fleet_checks.circles(workloads)
+
+
+def _twice(names: list[tuple[str, str]]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for where, name in names:
+        if name in seen:
+            text = f'expected a name of its own, got "{name}" again'
+            yield Problem(f"{where}name", text, f"Try: name = {name}-2")
+        seen.add(name)
+
+
+Of = Callable[[Any], Iterator[Problem]]
+CHECKS: dict[type, tuple[tuple[Of, frozenset[str]], ...]] = {
+    WorkloadDocument: (
+        (fields_suit_the_kind, frozenset({"?", *fleet_checks.KIND_FIELDS})),
+        (commands_hold_no_variables, frozenset({"command", "ready", "alive"})),
+        (probes_ask_one_thing, frozenset({"ready", "alive"})),
+    ),
+    PoolDocument: (
+        (limits_are_in_order, frozenset({"min", "max", "zones"})),
+        (names_are_unique, frozenset({"offers", "hosts"})),
+        (its_provider_is_known, frozenset({"provider"})),
+        (there_is_something_to_have, frozenset({"?", "zones", "offers", "hosts", "provider", "settings"})),
+        (it_is_known_how_many, frozenset({"?", "nodes", "min", "max", "hosts", "can_launch"})),
+    ),
+}
+
+
+def problems(form: WorkloadDocument | PoolDocument, broken: frozenset[str]) -> list[Problem]:
+    checks = (check for check, reads in CHECKS[type(form)] if not reads & broken)
+    return [problem for check in checks for problem in check(form)]

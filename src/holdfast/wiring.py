@@ -1,0 +1,329 @@
+"""The only module that knows which adapter serves which port: it puts a control plane together and runs it.
+
+`serve` is a control plane by itself. `up` is the same with local nodes that live and end with it.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import resource
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import structlog
+import uvicorn
+
+from holdfast.adapters.clock import HostClock
+from holdfast.adapters.providers.join import JoinProvider
+from holdfast.adapters.providers.local.provider import LocalProvider
+from holdfast.adapters.stores import SqlRegistry, open_store
+from holdfast.api.access import Access
+from holdfast.api.app import close, create_app
+from holdfast.control.enrol import Enrolment
+from holdfast.control.front import front
+from holdfast.control.plane import Plane
+from holdfast.model.event import Event
+from holdfast.model.pool import Pool
+from holdfast.model.units import Instant
+from holdfast.model.world import World
+from holdfast.ports.errors import Denied
+from holdfast.ports.provider import Join, Provider
+from holdfast.ports.registry import Role, Token
+from holdfast.wire.identity import hashed
+
+if TYPE_CHECKING:
+    from holdfast.adapters.providers.ssh.provider import SshProvider
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+CLOSE_S = 5
+
+log = structlog.get_logger("holdfast")
+
+
+class CannotStart(Exception):
+    def __init__(self, why: str, hint: str = "") -> None:
+        super().__init__(why)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Settings:
+    state: Path
+    host: str = "127.0.0.1"
+    port: int = 7700
+    name: str = ""
+    url: str = ""  # where others reach us; empty: made from host and port
+    database: str = ""  # empty: SQLite in `state`
+    certificate: Path | None = None
+    key: Path | None = None
+    tokens: bool = False  # nobody speaks to us without one
+    insecure: bool = False
+    opening: Callable[[World, Instant], Iterable[Event]] = field(default=lambda world, now: ())
+    ends_nodes: bool = False  # local nodes end with us
+
+
+def check(settings: Settings) -> None:
+    """Refuses what would let strangers in."""
+    if bool(settings.certificate) != bool(settings.key):
+        raise CannotStart("TLS needs both a certificate and a key", "give --tls-cert and --tls-key")
+    if settings.certificate is not None and settings.key is not None:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                settings.certificate, settings.key
+            )
+        except OSError as error:  # ssl's own are among them
+            why = f"{settings.certificate} and {settings.key} cannot be used: {error.strerror or error}"
+            raise CannotStart(why, "--tls-cert and --tls-key take PEM files that belong together") from None
+    if settings.host in LOOPBACK or settings.insecure:
+        return
+    missing = [
+        text for text, there in (("TLS", settings.certificate), ("tokens", settings.tokens)) if not there
+    ]
+    if missing:
+        raise CannotStart(
+            f"{settings.host} is reachable from other machines, and there is no {' and no '.join(missing)}",
+            "give --tls-cert, --tls-key and --tokens; or --insecure if the network is really your own",
+        )
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: we stop it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
+    """A control plane that answers, until the block ends."""
+    check(settings)
+    _make(settings.state)
+    clock = HostClock()
+    listener = _listen(settings)
+    url = settings.url or _url(settings, listener.getsockname()[1])
+    store, registry = await open_store(settings.database or f"sqlite:///{settings.state / 'holdfast.db'}")
+    try:
+        enrolment = Enrolment(registry, clock, await registry.secret("launch", secrets.token_bytes(32)))
+        providers = Providers(settings, enrolment, url)
+        plane = Plane(
+            settings.name or f"{socket.gethostname()}:{listener.getsockname()[1]}",
+            url,
+            store,
+            registry,
+            enrolment,
+            clock,
+            providers.of,
+            opening=settings.opening,
+            ending=providers.stop_all if settings.ends_nodes else None,
+        )
+        if settings.tokens:
+            await _first_token(settings, registry, clock)
+        async with _running(settings, plane, listener, providers):
+            _note(settings, url)
+            log.info("serving", url=url, name=plane.name)
+            yield plane
+    finally:
+        listener.close()
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    settings: Settings, plane: Plane, listener: socket.socket, providers: "Providers"
+) -> AsyncIterator[None]:
+    app = create_app(plane, access=Access(open=not settings.tokens))
+    server = Server(
+        uvicorn.Config(
+            app,
+            http=front(plane.hub.accept),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=15,
+            timeout_graceful_shutdown=CLOSE_S,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+        )
+    )
+    async with asyncio.TaskGroup() as group:
+        serving = group.create_task(server.serve(sockets=[listener]))
+        running = group.create_task(plane.run())
+        supervising = group.create_task(providers.supervise())
+        try:
+            yield
+        finally:
+            supervising.cancel()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            close(app)
+            server.should_exit = True
+            await asyncio.gather(serving, supervising, return_exceptions=True)
+            await providers.close()
+
+
+class Providers:
+    """One provider for each pool's provider and settings, made when first asked for."""
+
+    def __init__(self, settings: Settings, enrolment: Enrolment, url: str) -> None:
+        self.settings, self.enrolment, self.url = settings, enrolment, url
+        self.local = LocalProvider(settings.state, self._credentials)
+        self._made: dict[tuple[tuple[str, str], ...], Provider] = {}
+        self._new: asyncio.Queue[SshProvider] = asyncio.Queue()
+        self._remote: list[SshProvider] = []
+
+    def of(self, pool: Pool) -> Provider:
+        make: dict[str, Callable[[Pool], Provider]] = {
+            "local": lambda pool: self.local,
+            "ssh": self._ssh,
+            "join": lambda pool: JoinProvider(),
+        }
+        if pool.provider not in make:
+            raise Denied(f"there is no provider called {pool.provider} here; there is: {', '.join(make)}")
+        key = (("provider", pool.provider), *sorted(pool.settings.items()))
+        if key not in self._made:
+            self._made[key] = make[pool.provider](pool)
+        return self._made[key]
+
+    def _ssh(self, pool: Pool) -> Provider:
+        from holdfast.adapters.providers.ssh.hosts import BadHosts
+        from holdfast.adapters.providers.ssh.provider import SshProvider
+
+        try:
+            provider = SshProvider.from_settings(pool.settings, self._credentials)
+        except BadHosts as error:
+            raise Denied(f"the hosts of {pool.name} cannot be used: {error}") from None
+        self._remote.append(provider)
+        self._new.put_nowait(provider)
+        return provider
+
+    async def _credentials(self, node: str) -> Join:
+        certificate = self.settings.certificate.read_text() if self.settings.certificate else ""
+        return Join((self.url,), self.enrolment.token_for(node), certificate)
+
+    async def supervise(self) -> None:
+        """Agents that ended before their nodes did are started again."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.local.supervise())
+            while True:
+                group.create_task((await self._new.get()).supervise())
+
+    async def stop_all(self) -> Iterable[str]:
+        return await self.local.stop_all(CLOSE_S * 1000)
+
+    async def close(self) -> None:
+        await self.local.close()
+        for provider in self._remote:
+            await provider.close()
+
+
+def _make(state: Path) -> None:
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotStart(f"{state} cannot be used: {error.strerror}", "give another --dir") from None
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        try:
+            listener.bind((settings.host, settings.port or _port_before(settings)))
+        except OSError:
+            if settings.port:
+                raise
+            listener.bind((settings.host, 0))
+        listener.listen(4096)
+    except OSError as error:
+        listener.close()
+        where = f"{settings.host}:{settings.port}"
+        raise CannotStart(f"cannot listen on {where}: {error.strerror}", "try another --port") from None
+    return listener
+
+
+def _port_before(settings: Settings) -> int:
+    """Any port will do, but the last one is best: nodes that outlived a crash look for us there."""
+    try:
+        return urlsplit((settings.state / "url").read_text().strip()).port or 0
+    except (OSError, ValueError):
+        return 0
+
+
+def _url(settings: Settings, port: int) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    if settings.host in ("0.0.0.0", "::"):
+        host = socket.getfqdn()
+    return f"{'https' if settings.certificate else 'http'}://{host}:{port}"
+
+
+def _note(settings: Settings, url: str) -> None:
+    """The command line finds us by this file."""
+    fresh = settings.state / ".url.new"
+    fresh.write_text(url + "\n")
+    fresh.replace(settings.state / "url")
+
+
+async def _first_token(settings: Settings, registry: SqlRegistry, clock: HostClock) -> None:
+    """Somebody must be able to make the others."""
+    if any(token.role is Role.ADMIN for token in await registry.tokens()):
+        return
+    secret = "hf_" + secrets.token_urlsafe(32)
+    token = Token(
+        "first", hashed(secret), Role.ADMIN, note="made at the first start", created_at=clock.wall()
+    )
+    await registry.add(token)
+    path = settings.state / "token"
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secret + "\n")
+    log.warning("made the first admin token", file=str(path))
+
+
+def run(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Runs until it is done. The event it gets is set when somebody sends SIGINT or SIGTERM."""
+    import uvloop
+
+    _more_files()
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that leaves early is no reason to end
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await work(stop)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+@contextlib.contextmanager
+def only_one(state: Path) -> Iterator[None]:
+    """Two of them in one folder would fight over its nodes."""
+    _make(state)
+    with open(state / "up.lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CannotStart(
+                f"another `holdfast up` uses {state}", "stop it, or give this one another --dir and --port"
+            ) from None
+        yield
+
+
+def _more_files() -> None:
+    """A connection is a file."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

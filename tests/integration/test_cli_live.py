@@ -1,0 +1,328 @@
+"""The commands against a real control plane with real nodes: what a user types, and what comes of it."""
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from holdfast.cli.main import main
+
+PATIENCE_S = 60.0
+TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\n"
+WEB = f"kind: service\nname: web\nreplicas: 2\nready: {{ http: / }}\n{TINY}"
+WEB += "command: exec python3 -m http.server $PORT\n"
+TICK = "i=0; while true; do i=$((i+1)); echo tick $i $HOLDFAST_REPLICA; sleep 0.2; done"
+
+
+class Told:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out.splitlines()[-1])
+
+
+Holdfast = Callable[..., Told]
+
+
+@contextlib.contextmanager
+def running(folder: Path, *words: str) -> Iterator[dict[str, Any]]:
+    """A server in a process of its own: what it says when it is ready. It must end by itself when asked."""
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.cli.main",
+        *words,
+        "--port",
+        "0",
+        "--json",
+        "--dir",
+        str(folder),
+    ]
+    with (folder.parent / f"{folder.name}.err").open("wb") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    watchdog = threading.Timer(PATIENCE_S, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        watchdog.cancel()
+        assert first, (folder.parent / f"{folder.name}.err").read_text()
+        yield json.loads(first)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("fleet") / "state"
+    with running(folder, "up", "--nodes", "3") as said:
+        assert len(said["nodes"]) == 3
+        yield folder
+
+
+@pytest.fixture
+def holdfast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Holdfast:
+    for name in ("HOLDFAST_URL", "HOLDFAST_TOKEN", "HOLDFAST_CA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(folder: Path, *words: object) -> Told:
+        monkeypatch.setenv("HOLDFAST_DIR", str(folder))
+        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return Told(int(end.value.code or 0), out, err)
+
+    return run
+
+
+def until(look: Callable[[], bool]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < ends, "it did not come true"
+        time.sleep(0.1)
+
+
+def write(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file
+
+
+def test_a_service_from_the_first_wish_to_its_end(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "web.yaml", WEB)
+    plan = holdfast(fleet, "plan", file)
+    assert plan.code == 0
+    assert "created" in plan.out
+    assert plan.out.count("PlaceReplica") == 2
+    assert holdfast(fleet, "workloads").out == "no workloads\n"
+
+    told = holdfast(fleet, "apply", file, "--wait", "--timeout", "60s")
+    assert (told.code, told.out) == (0, "web  service  created\n")
+    assert told.err.splitlines()[-1] == "web: 2 of 2 ready"
+    assert holdfast(fleet, "apply", file).out == "web  service  unchanged\n"
+    more = write(tmp_path / "more.yaml", WEB.replace("replicas: 2", "replicas: 3"))
+    assert "replicas 2 -> 3" in holdfast(fleet, "apply", more, "--wait").out
+
+    assert "3/3" in holdfast(fleet, "status").out
+    assert holdfast(fleet, "workloads", "web").out.count("● ready") == 3
+    replicas = holdfast(fleet, "replicas", "--workload", "web", "--json").json
+    assert len({replica["node"] for replica in replicas}) == 3
+    assert "Serving HTTP" in holdfast(fleet, "logs", replicas[0]["id"]).out
+    assert "ready" in holdfast(fleet, "explain", "workload", "web").out
+    assert "ready on" in holdfast(fleet, "events", "--workload", "web").out
+
+    assert holdfast(fleet, "scale", "web", "1").code == 0
+    until(lambda: len(holdfast(fleet, "replicas", "--workload", "web", "--json").json) == 1)
+    assert holdfast(fleet, "pause", "web").code == 0
+    assert "paused" in holdfast(fleet, "workloads", "web").out
+    assert holdfast(fleet, "resume", "web").code == 0
+    told = holdfast(fleet, "delete", "web", "--wait")
+    assert (told.code, told.out) == (0, "web is deleted\n")
+    assert holdfast(fleet, "replicas", "--json").json == []
+
+
+def test_a_node_is_cordoned_drained_and_taken_back(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "tick.yaml", f"kind: service\nname: tick\nreplicas: 2\ncommand: {TICK}\n{TINY}")
+    assert holdfast(fleet, "apply", file, "--wait").code == 0
+    node = holdfast(fleet, "replicas", "--workload", "tick", "--json").json[0]["node"]
+    assert holdfast(fleet, "cordon", node).out == f"{node} is cordoned\n"
+    assert holdfast(fleet, "nodes", node, "--json").json["state"] == "cordoned"
+    told = holdfast(fleet, "drain", node, "--deadline", "30s", "--wait", "--timeout", "60s")
+    assert (told.code, told.out) == (0, f"{node} is empty\n")
+    assert all(r["node"] != node for r in holdfast(fleet, "replicas", "--workload", "tick", "--json").json)
+    assert "draining" in holdfast(fleet, "explain", "node", node).out
+    holdfast(fleet, "uncordon", node)
+    assert holdfast(fleet, "delete", "tick", "--wait").code == 0
+
+
+def test_logs_go_on_with_the_next_copy_when_a_node_is_killed(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "talk.yaml", f"kind: service\nname: talk\ncommand: {TICK}\n{TINY}")
+    assert holdfast(fleet, "apply", file, "--wait").code == 0
+    tail = holdfast(fleet, "logs", "talk", "--tail", "1")
+    assert len(tail.out.splitlines()) == 1
+    command = [sys.executable, "-m", "holdfast.cli.main", "logs", "talk", "-f", "--tail", "1"]
+    environment = {**os.environ, "HOLDFAST_DIR": str(fleet)}
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True, cwd=tmp_path)
+    watchdog = threading.Timer(PATIENCE_S, following.kill)
+    watchdog.start()
+    try:
+        assert following.stdout is not None
+        assert following.stdout.readline().startswith("talk/0.1  tick ")
+        node = holdfast(fleet, "replicas", "--workload", "talk", "--json").json[0]["node"]
+        assert "killed" in holdfast(fleet, "chaos", "kill", node).out
+        lines = iter(following.stdout.readline, "")
+        assert next(line for line in lines if line.startswith("talk/0.2 ")) == "talk/0.2  tick 1 talk/0.2\n"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(PATIENCE_S) == 130
+    finally:
+        watchdog.cancel()
+        following.kill()
+        following.communicate()
+    assert f"verdict  {node}" in holdfast(fleet, "events", "--node", node).out
+    assert holdfast(fleet, "delete", "talk", "--wait").code == 0
+
+
+def test_events_are_followed_as_they_happen(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "holdfast.cli.main", "events", "-f", "--limit", "1", "--json"]
+    environment = {**os.environ, "HOLDFAST_DIR": str(fleet)}
+    following = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True, cwd=tmp_path)
+    watchdog = threading.Timer(PATIENCE_S, following.kill)
+    watchdog.start()
+    try:
+        assert following.stdout is not None
+        first = json.loads(following.stdout.readline())
+        file = write(tmp_path / "once.yaml", f"kind: job\nname: once\ncommand: [echo, hi]\n{TINY}")
+        assert holdfast(fleet, "apply", file, "--wait").code == 0
+        seen = [first]
+        while "done" not in seen[-1]["text"]:
+            seen.append(json.loads(following.stdout.readline()))
+    finally:
+        watchdog.cancel()
+        following.kill()
+        following.communicate()
+    assert [line["seq"] for line in seen] == sorted(line["seq"] for line in seen)
+    assert any(line["workload"] == "once" and "PlaceReplica" in line["text"] for line in seen)
+    assert "1 done" in holdfast(fleet, "workloads").out
+    assert holdfast(fleet, "delete", "once", "--wait").code == 0
+
+
+def test_names_that_do_not_exist_get_the_nearest(holdfast: Holdfast, fleet: Path) -> None:
+    for words in (
+        ("nodes", "locl-1"),
+        ("drain", "locl-1"),
+        ("explain", "node", "locl-1"),
+        ("cordon", "locl-1"),
+    ):
+        told = holdfast(fleet, *words)
+        assert told.code == 2
+        assert "error: there is no node called locl-1" in told.err
+        assert "hint: Did you mean: local-" in told.err
+    for words in (("pause", "nobody"), ("delete", "nobody"), ("scale", "nobody", "2"), ("logs", "nobody")):
+        told = holdfast(fleet, *words)
+        assert told.code == 2
+        assert "error: there is no workload called nobody" in told.err
+    assert "there is no replica called" in holdfast(fleet, "logs", "nobody/0.1").err
+
+
+def test_the_shell_completes_names_of_the_fleet(fleet: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "HOLDFAST_DIR": str(fleet), "_HOLDFAST_COMPLETE": "complete_bash"}
+    found = {}
+    for words, place in (("holdfast drain l", 2), ("holdfast explain node l", 3), ("holdfast explain po", 2)):
+        done = subprocess.run(
+            [Path(sys.executable).parent / "holdfast"],
+            env={**environment, "COMP_WORDS": words, "COMP_CWORD": str(place)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            cwd=tmp_path,
+        )
+        assert done.stderr == ""
+        found[words] = done.stdout.split()
+    assert len(found["holdfast drain l"]) >= 3
+    assert all(name.startswith("local-") for name in found["holdfast drain l"])
+    assert found["holdfast explain node l"] == found["holdfast drain l"]
+    assert found["holdfast explain po"] == ["pool"]
+
+
+def test_what_cannot_be_is_said_by_the_control_plane(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", f"kind: job\nname: a\ncommand: [sleep, 1000]\n{TINY}")
+    assert holdfast(fleet, "apply", file, "--wait").code == 0
+    file.write_text(file.read_text().replace("kind: job", "kind: service"))
+    told = holdfast(fleet, "apply", file)
+    assert told.code == 2
+    assert "delete it first" in told.err
+    assert holdfast(fleet, "scale", "a", "3").code == 2
+    assert holdfast(fleet, "delete", "a", "--wait").code == 0
+
+
+def test_a_workload_that_fits_nowhere_is_explained(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "big.yaml", "kind: service\nname: big\ncpus: 64\ncommand: [serve]\n")
+    assert "would wait: " in holdfast(fleet, "plan", file).out
+    told = holdfast(fleet, "apply", file, "--wait", "--timeout", "500ms")
+    assert told.code == 1
+    assert "error: big is not ready after 0.5 s" in told.err
+    assert "hint: holdfast explain workload big" in told.err
+    assert "cpu" in holdfast(fleet, "explain", "workload", "big").out
+    assert holdfast(fleet, "delete", "big", "--wait").code == 0
+
+
+# ---- tokens and TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """One that signed itself, for 127.0.0.1, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "control plane")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, folder = serialization.Encoding.PEM, tmp_path_factory.mktemp("tls")
+    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+    return folder / "cert.pem", folder / "key.pem"
+
+
+def test_tokens_and_certificates_are_asked_for_and_explained(
+    holdfast: Holdfast, certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "state"
+    tls = ("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]))
+    with running(folder, "serve", "--tokens", *tls) as said:
+        assert said["url"].startswith("https://")
+        trusting = ("--ca", certificate[0])
+        told = holdfast(folder, "status")
+        assert (told.code, "hint: give --ca FILE" in told.err) == (2, True)
+        assert "not signed by anybody we trust" in told.err
+        assert holdfast(folder, "status", *trusting).code == 0
+        assert holdfast(folder, "status", "--insecure").code == 0
+        told = holdfast(folder, "status", *trusting, "--token", "wrong")
+        assert told.code == 2
+        assert told.err.startswith("error: ")
+
+        reader = holdfast(folder, "token", "create", "--role", "read", "--note", "for me", *trusting)
+        secret = reader.out.strip()
+        assert holdfast(folder, "nodes", *trusting, "--token", secret).out == "no nodes\n"
+        denied = holdfast(folder, "release-brake", *trusting, "--token", secret)
+        assert (denied.code, denied.err.startswith("error: ")) == (2, True)
+        (listed,) = [
+            t for t in holdfast(folder, "token", "list", "--json", *trusting).json if t["note"] == "for me"
+        ]
+        assert holdfast(folder, "token", "revoke", listed["id"], *trusting).code == 0
+        assert holdfast(folder, "nodes", *trusting, "--token", secret).code == 2
