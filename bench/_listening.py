@@ -263,7 +263,7 @@ class Listening:
         if stalled := self.truth.stall_at(peer, tries):
             tries = stalled.end
         answer, took = self._meets(node, peer, tries)
-        limit = POLICY.detection.probe_timeout_ms
+        limit = POLICY.detection.probe_ms
         if took > limit:
             answer, took = Answer.TIMEOUT, limit
         at = tries + took + self._travel(peer)

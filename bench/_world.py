@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from holdfast.core.turn import Mind, turn
+from holdfast.core.turn import Append, Entry, Mind, turn
 from holdfast.model import event as ev
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
@@ -41,6 +41,7 @@ class Bench:
 
     def __init__(self, nodes: int, replicas: int, seed: int = 1) -> None:
         self.now = START
+        self.journal: list[Entry] = []
         self.mind = Mind(World())
         self.dice = random.Random(seed)
         self.names = [f"node-{number:06d}" for number in range(nodes)]
@@ -63,17 +64,19 @@ class Bench:
     def settle(self) -> None:
         """Turns until nothing is left to do, while agents start whatever they are given."""
         for _ in range(TURNS_MAX):
+            self._run([])
             placed = [r for r in self.world.replicas.values() if r.state in (State.PLACED, State.STARTING)]
+            if not placed and self.world.agenda.quiet(self.now):
+                return
             at = self.now
             self._run([ev.ReplicaStarted(at=at, replica=r.id, node=r.node) for r in placed])
             self._run([ev.ReplicaReady(at=self.now, replica=r.id, node=r.node) for r in placed])
-            if not placed and self.world.agenda.quiet(self.now):
-                return
         raise RuntimeError("the world does not come to rest")
 
     def _run(self, inbox: list[ev.Event]) -> None:
-        for _ in turn(self.mind, inbox, self.now):
-            pass
+        for step in turn(self.mind, inbox, self.now):
+            if isinstance(step, Append):
+                self.journal.extend(step.entries)
         self.now += STEP_MS
 
     def _nodes(self) -> list[ev.Event]:

@@ -8,15 +8,21 @@ import pytest
 from bench.__main__ import main, names
 
 TINY = {
+    "agents": ["--count", "20", "--seconds", "1"],
     "decide": ["--nodes", "60", "--replicas", "120", "--large-nodes", "0", "--lose", "3", "--repeats", "1"],
     "detect": ["--nodes", "60", "--months", "0.02"],
+    "failover": ["--rounds", "1", "--no-peers", "--load-minutes", "0", "--parts", "service"],
     "place": ["--nodes", "60", "--large-nodes", "0", "--repeats", "1", "--seeds", "1", "--quick"],
+    "recover": ["--nodes", "60", "--replicas", "120"],
     "sim": ["--nodes", "20", "--hours", "0.2"],
 }
 KEYS = {
+    "agents": {"core", "rss_mb", "false_suspicions", "replaced_in_the_plan_s"},
     "decide": {"quiet_ms", "lose_3_ms", "late_3_ms", "refused"},
     "detect": {"ours", "fixed_5s", "fixed_10s", "fixed_40s", "phi_8", "phi_12", "swim", "node_months"},
+    "failover": {"kill", "hang", "exclusive_doubles", "false_failovers"},
     "place": {"replicas_per_s"},
+    "recover": {"seconds", "without_snapshots_s", "same_world"},
     "sim": {"seconds", "node_hours_per_s", "violations", "false_failovers"},
 }
 
@@ -43,4 +49,4 @@ def test_each_detector_is_measured_alike(capsys: pytest.CaptureFixture[str], tmp
 
 def test_an_unknown_benchmark_names_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing"]) == 2
-    assert "decide, detect, place, sim" in capsys.readouterr().err
+    assert ", ".join(sorted(TINY)) in capsys.readouterr().err

@@ -1,0 +1,69 @@
+"""A real control plane as a process of its own, for benchmarks: started, watched from outside, ended."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+TICK_S = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Process:
+    def __init__(self, child: "subprocess.Popen[str]", url: str, state: Path) -> None:
+        self.child, self.url, self.state = child, url, state
+        self.client = httpx.Client(base_url=url, timeout=30)
+
+    def cpu_s(self) -> float:
+        """User and system time of the process itself so far."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICK_S
+
+    def rss_mb(self) -> float:
+        return int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]) * PAGE / 1e6
+
+    def get(self, path: str) -> object:
+        answer = self.client.get(path)
+        answer.raise_for_status()
+        return answer.json()
+
+    def apply(self, text: str) -> None:
+        answer = self.client.post("/v1/apply", content=text, headers={"content-type": "application/yaml"})
+        if answer.is_error:
+            raise RuntimeError(answer.text)
+
+
+@contextlib.contextmanager
+def started(*words: str) -> Iterator[Process]:
+    """`holdfast WORDS --json` in a folder of its own; its first line of output says that it serves."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        program = [sys.executable, "-m", "holdfast.cli.main"]
+        command = [*program, *words, "--json", "--port", "0", "--dir", folder]
+        with open(Path(folder) / "stderr", "w") as errors:
+            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert child.stdout is not None
+        with child.stdout:
+            try:
+                line = child.stdout.readline()
+                if not line:
+                    raise RuntimeError((Path(folder) / "stderr").read_text()[-2000:])
+                plane = Process(child, json.loads(line)["url"], Path(folder))
+                with plane.client:
+                    while plane.client.get("/readyz").status_code != 200:
+                        time.sleep(0.02)
+                    yield plane
+            finally:
+                child.send_signal(signal.SIGTERM)
+                try:
+                    child.wait(30)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
