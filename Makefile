@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,plot
+EXTRAS := dev,plot,postgres,ssh
 WORKERS ?= 2
 
 # Only what exists is handed to the tools: mypy and pytest refuse a folder that is not there.
@@ -11,10 +11,16 @@ CODE := $(wildcard src/holdfast bench tests)
 QUICK_TESTS := $(wildcard tests/unit tests/property)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv check lint test bench golden format pins clean
+.PHONY: help up demo venv check lint test bench golden format pins clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: $(STAMP)  ## a control plane and three local nodes; Ctrl-C ends them
+	@$(BIN)/holdfast up $(ARGS)
+
+demo: $(STAMP)  ## the story by itself, in about a minute
+	@$(BIN)/holdfast demo $(ARGS)
 
 venv: $(STAMP)  ## create .venv with everything installed (quick when nothing changed)
 
