@@ -594,3 +594,12 @@ async def test_many_clients_at_once_are_all_answered() -> None:
         async with httpx.AsyncClient(base_url=api.plane.url, limits=limits, timeout=30) as client:
             answers = await asyncio.gather(*(client.get("/v1/status") for _ in range(60)))
         assert {answer.status_code for answer in answers} == {200}
+
+
+async def test_what_is_gone_is_explained_by_its_last_lines() -> None:
+    async with served("n1") as api:
+        await api.plane.tell(ev.NodeTerminated(at=api.plane.now(), node="n1"))
+        told = await api.get("/v1/explain/node?name=n1")
+        assert told["summary"] == "n1 is gone: its provider confirms that it is gone"
+        assert [line["node"] for line in told["history"]][-1] == "n1"
+        await api.get("/v1/explain/node?name=n2", status=404)

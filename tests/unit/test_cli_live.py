@@ -691,7 +691,7 @@ def fleet(nodes: list[shapes.Node], workloads: list[shapes.Workload], **other: A
 
 def test_the_page_says_what_is_wrong_first() -> None:
     seats = [
-        shapes.Seat(f"web/{n}", "active", "open", "", "", state, 0, None, "")
+        shapes.Seat(f"web/{n}", "active", "open", "", "", "", state, 0, None, "")
         for n, state in enumerate(("ready", "starting", "pending"))
     ]
     told = look.plain(
@@ -796,7 +796,7 @@ def test_lists_and_details_can_be_shown(holdfast: Holdfast) -> None:
         "/v1/nodes/std-a": node("std-a", labels={"disk": "ssd"}),
         "/v1/workloads": [workload(ready=1), workload("count", "job", done=1)],
         "/v1/workloads/web": workload(
-            ready=1, seats=[shapes.Seat("web/0", "active", "open", "r", "n", "ready", 0, 5, "")]
+            ready=1, seats=[shapes.Seat("web/0", "active", "open", "r", "r", "n", "ready", 0, 5, "")]
         ),
         "/v1/replicas": [replica()],
         "/v1/pools": [shapes.Pool("std", "local", 1, 3, 0, 1, "sold out", [offer])],

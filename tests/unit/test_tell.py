@@ -153,8 +153,8 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
     ),
     (ev.NodeReset(at=NOW, node="n1"), ("event", "n1", "was reset", "n1", "")),
     (
-        ev.ProviderAnswered(at=NOW, node="n1", word=Word.RUNNING),
-        ("event", "n1", "its provider says: running", "n1", ""),
+        ev.ProviderAnswered(at=NOW, node="n1", word=Word.STOPPED),
+        ("event", "n1", "its provider says: stopped", "n1", ""),
     ),
     (
         ev.PeerAnswered(at=NOW, node="n1", peer="n2", answer=Answer.TIMEOUT),

@@ -148,9 +148,13 @@ def _numbered(told: tuple[Told, ...], skip: int) -> list[bytes]:
 )
 async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max_length=253)]) -> Response:
     known = _known(plane.world, kind)
-    if not any(name in names for names in known):
+    told = await _told(plane, kind, name)
+    if any(name in names for names in known):
+        found = _explanation(plane, kind, name)
+    elif told:
+        found = explain.Explanation(f"{name} is gone: {told[-1].text}", (), ())
+    else:
         raise unknown(kind, name, chain(*known))
-    found = _explanation(plane, kind, name)
     return give(
         shapes.Explanation(
             kind=kind.value,
@@ -158,7 +162,7 @@ async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max
             summary=found.summary,
             because=list(found.because),
             would_help=list(found.would_help),
-            history=[views.line(each) for each in await _told(plane, kind, name)],
+            history=[views.line(each) for each in told],
         )
     )
 

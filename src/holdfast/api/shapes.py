@@ -93,6 +93,7 @@ class Seat(Shape, frozen=True, gc=False):
     role: str
     phase: Annotated[str, Meta(description="open, done, closed or failed")]
     replica: Annotated[str, Meta(description="the one that fills it, or empty")]
+    last: Annotated[str, Meta(description="the last one that filled it, which may have ended, or empty")]
     node: str
     state: Annotated[str, Meta(description="of its replica; pending if it has none")]
     failures: int

@@ -142,6 +142,7 @@ def _seat(sight: Sight, slot: replica.Slot, filling: replica.Replica | None) -> 
         role=slot.role,
         phase=slot.phase,
         replica=filling.id if filling is not None else "",
+        last=replica.replica_id(slot.id, slot.epoch) if slot.epoch else "",
         node=filling.node if filling is not None else "",
         state=filling.state if filling is not None else "pending",
         failures=slot.failures,

@@ -14,7 +14,7 @@ from urllib.parse import quote, urljoin
 import httpx
 import msgspec
 
-from holdfast.api.shapes import Replica
+from holdfast.api.shapes import Replica, Workload
 from holdfast.cli import client
 from holdfast.cli.client import Client, Unanswered
 
@@ -59,10 +59,11 @@ class Reading:
     async def _replicas(self) -> list[str]:
         if self.only_one:
             return [self.name]
-        # a workload that does not exist has no replicas either, and the first of these says so
-        await asyncio.to_thread(self.api.get, f"/v1/workloads/{quote(self.workload, safe='')}")
+        path = f"/v1/workloads/{quote(self.workload, safe='')}"
+        workload = client.read(await asyncio.to_thread(self.api.get, path), Workload)
         body = await asyncio.to_thread(self.api.get, "/v1/replicas", workload=self.workload)
-        return [replica.id for replica in client.read(body, list[Replica])]
+        living = [replica.id for replica in client.read(body, list[Replica])]
+        return living or [seat.last for seat in workload.seats if seat.last]  # what they said is still kept
 
     async def _follow(self, first: list[str]) -> None:
         found: list[str] | None = first

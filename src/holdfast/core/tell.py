@@ -17,12 +17,13 @@ from holdfast.model.finding import Finding
 from holdfast.model.plan import Plan
 from holdfast.model.told import Told
 from holdfast.model.units import many
-from holdfast.model.verdict import Level
+from holdfast.model.verdict import Level, Word
 from holdfast.model.workload import Workload
 
 Entry = ev.Event | Plan  # as in core.turn, which runs everything: a store need not load all that
 
-BOOKKEEPING = (do.ListPool, do.AddSlot, do.RemoveSlot)  # nobody would want to read of these
+# Nobody would want to read of these: a dead node's provider is asked again every few seconds.
+BOOKKEEPING = (do.AskProvider, do.ListPool, do.AddSlot, do.RemoveSlot)
 
 
 def lines(seq: int, entry: Entry) -> tuple[Told, ...]:
@@ -135,7 +136,6 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             | ev.SpotNoticed()
             | ev.LinkClosed()
             | ev.PeerAnswered()
-            | ev.ProviderAnswered()
             | ev.NodeLaunched()
             | ev.NodeTerminated()
             | ev.NodeReset()
@@ -144,6 +144,8 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             return "event", event.node, _tell_node(event)
         case ev.PoolListed() | ev.CheckpointSaved():
             return None
+        case ev.ProviderAnswered(node=node, word=word):
+            return ("event", node, f"its provider says: {word}") if word is Word.STOPPED else None
         case _:
             assert_never(event)
 
@@ -186,7 +188,6 @@ NodeNews = (
     | ev.SpotNoticed
     | ev.LinkClosed
     | ev.PeerAnswered
-    | ev.ProviderAnswered
     | ev.NodeLaunched
     | ev.NodeTerminated
     | ev.NodeReset
@@ -206,8 +207,6 @@ def _tell_node(event: NodeNews) -> str:
             return "its link closed"
         case ev.PeerAnswered(peer=peer, answer=answer):
             return f"{peer} probed it: {answer}"
-        case ev.ProviderAnswered(word=word):
-            return f"its provider says: {word}"
         case ev.NodeLaunched():
             return "launched: its provider has it"
         case ev.NodeTerminated():
