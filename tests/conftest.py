@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,3 +18,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     with asyncio.Runner() as runner:
         runner.run(pyfuncitem.obj(**given))
     return True
+
+
+@pytest.fixture(autouse=True)
+def broken_pipes_are_errors() -> Iterator[None]:
+    """The command line lets the first broken pipe end it, as other tools do. A test that calls it in this
+    process must not leave that behind: the next test that loses a connection would take the worker along."""
+    yield
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
