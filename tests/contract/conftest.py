@@ -6,6 +6,8 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from tests.postgres import Postgres, shared
+
 T = TypeVar("T")
 
 
@@ -19,3 +21,9 @@ class Run(Protocol):
 def run() -> Iterator[Run]:
     with asyncio.Runner() as runner:
         yield runner.run
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Postgres]:
+    with shared() as running:
+        yield running

@@ -15,7 +15,7 @@ from holdfast.ports.registry import Identity, Registry, Role, Token
 from holdfast.sim.registry import SimRegistry
 from tests.contract.conftest import Run
 from tests.contract.databases import Failing, postgres_database, sqlite_database
-from tests.postgres import Postgres, shared
+from tests.postgres import Postgres
 
 NOW = 1_700_000_000_000
 
@@ -66,12 +66,6 @@ REGISTRIES: dict[str, Callable[[Ground], AbstractContextManager[Rig]]] = {
     "sqlite": sqlite,
     "postgres": postgres,
 }
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Postgres]:
-    with shared() as running:
-        yield running
 
 
 @pytest.fixture(params=REGISTRIES)

@@ -27,7 +27,7 @@ from holdfast.sim.store import CrashPoint, SimStore
 from tests.contract.conftest import Run
 from tests.contract.databases import Failing, postgres_database, sqlite_database
 from tests.play import pool
-from tests.postgres import Postgres, shared
+from tests.postgres import Postgres
 
 NOW = 1_000_000
 TTL = 60 * SECOND
@@ -96,12 +96,6 @@ STORES: dict[str, Callable[[Ground], AbstractContextManager[Rig]]] = {
     "sqlite": sqlite,
     "postgres": postgres,
 }
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Postgres]:
-    with shared() as running:
-        yield running
 
 
 @pytest.fixture(params=STORES)

@@ -12,7 +12,7 @@ what the world wants of it. What it must keep, because the proofs of the core re
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
 import structlog
 
@@ -34,7 +34,6 @@ from holdfast.wire.messages import (
     Goodbye,
     Hello,
     LogPart,
-    Message,
     Noted,
     Noticed,
     Probed,
@@ -64,7 +63,7 @@ class Hub:
         self.clock, self.enrolment, self.metrics = clock, enrolment, metrics
         self.leads_until: Instant = 0  # by our own monotonic clock
         self.leader_url = ""  # of whoever leads
-        self.control_planes: Callable[[], tuple[str, ...]] = lambda: ()
+        self.control_planes: tuple[str, ...] = ()  # URLs of all; another tuple only when they change
         self.used: dict[str, Used] = {}
         self._term: Term | None = None
         self._strangers: dict[Session, None] = {}  # not welcomed yet, oldest first
@@ -87,7 +86,7 @@ class Hub:
         self._term = None
         self.leads_until = 0
         for session in [*self._sessions.values(), *self._strangers]:
-            session.send_on(self.leader_url, self.control_planes())
+            session.send_on(self.leader_url, self.control_planes)
         for memory in (self._sessions, self._heard, self._reported, self._unconfirmed, self._questions):
             memory.clear()
         self.used.clear()
@@ -138,7 +137,7 @@ class Hub:
 
     def greeted(self, session: Session, hello: Hello) -> None:
         if self._term is None or not self._term.began:
-            session.send_on(self.leader_url, self.control_planes())
+            session.send_on(self.leader_url, self.control_planes)
             return
         task = asyncio.get_running_loop().create_task(self._check(session, hello, self._term))
         self._checks.add(task)
@@ -208,7 +207,7 @@ class Hub:
         """How long its lease is, how often it beats, whom it may turn to. Said again when that changes,
         before the next beat is acknowledged: the lease it counts must be the one that we count."""
         policy = session.policy = term.policy
-        session.planes = self.control_planes()
+        session.planes = self.control_planes
         session.send(
             Welcome(term.generation, policy.leases.lease_ms, policy.detection.beat_ms, session.planes)
         )
@@ -219,14 +218,14 @@ class Hub:
         """Notes that it was heard. False: it must not be acknowledged, because we do not surely lead, or
         because the node was called dead: we count its lease as running out, so it must say hello again."""
         term = self._term
-        if term is None or self.clock.monotonic() >= self.leads_until:
+        if term is None or not self.may_renew():
             return False
         if session.node not in term.mind.senses.beats.row:
             session.close()
             return False
         if term.policy is not term.mind.world.policy:
             return False  # by which policy would its lease count?
-        if session.policy is not term.policy or session.planes != self.control_planes():
+        if session.policy is not term.policy or session.planes is not self.control_planes:
             self._promise(session, term)
         self._heard[session.node] = term.now
         return True
@@ -352,10 +351,7 @@ class Hub:
             raise Gone(f"{node} is not connected")
         if session.hello is None or not session.hello.chaos:
             raise PermissionError(f"{node} was started without --allow-chaos")
-        self._say(session, Silence(for_ms))
-
-    def _say(self, session: Session, message: Message) -> None:
-        session.send(message)
+        session.send(Silence(for_ms))
 
 
 def _put(parts: "asyncio.Queue[LogPart]", part: LogPart) -> None:

@@ -80,7 +80,6 @@ class Plane:
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
         self._metrics = Metrics()
         self.hub = Hub(clock, enrolment, self._metrics)
-        self.hub.control_planes = self._control_planes
         self._follower = Follower(store)
         self._fresh = False  # has the follower read anything yet?
         self._term: Term | None = None
@@ -192,8 +191,12 @@ class Plane:
                 await self._news.wait_for(lambda: self._length > length)
         return self._length
 
-    def _control_planes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(url for url in (self._leadership.address, self.url, *self._known) if url))
+    def _note_planes(self) -> None:
+        """Agents are told when this changes. It is compared at every beat, so it is kept, not made anew."""
+        urls = (self._leadership.address, self.url, *self._known)
+        planes = tuple(dict.fromkeys(url for url in urls if url))
+        if planes != self.hub.control_planes:
+            self.hub.control_planes = planes
 
     def _lease_age(self) -> int:
         return self._term.lease_age_ms() if self._term is not None else 0
@@ -242,6 +245,7 @@ class Plane:
         while True:
             with contextlib.suppress(PortError):
                 self._known = await self.store.announce(self.name, self.url)
+                self._note_planes()
             await asyncio.sleep(ANNOUNCE_EVERY_S)
 
     async def _resign(self) -> None:
@@ -273,12 +277,14 @@ class Plane:
         self._trouble = why
         self._leadership = Leadership("", self._leadership.generation, 0)
         self.hub.leader_url = ""
+        self._note_planes()
 
     async def _ask(self) -> Leadership:
         asked_at = self.clock.monotonic()
         held = await self.store.lead(self.name, self.url, LEADER_TTL_MS)
         self._leadership = held
         self.hub.leader_url = held.address if held.leader != self.name else self.url
+        self._note_planes()
         if held.leader == self.name:
             self.hub.leads_until = asked_at + min(held.left_ms, LEADER_TTL_MS)
         return held

@@ -25,6 +25,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
+from holdfast.adapters.clock import HostClock
 from holdfast.adapters.stores.database import first_line, refused
 from holdfast.model.units import Instant
 from holdfast.ports.errors import Denied, Full, OutcomeUnknown, PortError, Unreachable
@@ -39,7 +40,7 @@ Clock = Callable[[], tuple[str, Instant]]
 
 
 def boot_clock() -> tuple[str, Instant]:
-    return _boot(), time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return _boot(), HostClock().monotonic()
 
 
 @functools.cache
