@@ -82,7 +82,7 @@ def test_a_move_must_pay_for_itself() -> None:
 
 def test_only_replicas_that_have_been_ready_for_a_while_move() -> None:
     built = world([node("a"), node("b")])
-    run(built, service("web", needs(cpu=2)), ["a"] * 4, at=LATER - 5 * MINUTE)
+    run(built, service("web", needs(cpu=2)), ["a"] * 4, at=LATER - 5 * MINUTE + 1)
     assert rounds(built) == []
     assert rounds(built, LATER + 1) != []
 

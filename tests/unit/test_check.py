@@ -362,6 +362,7 @@ DAMAGE: dict[str, Callable[[World], object]] = {
         {"web/0.1": replace(w.replicas["web/0.1"], state=State.LOST)}
     ),
     "stopping": lambda w: w.stopping.update({"web/0.1": None}),
+    "outdated": lambda w: w.outdated.update({"web/0.1": None}),
     "promised": lambda w: w.promised.update(web=None),
     "cordoned": lambda w: w.cordoned.update(a=None),
     "dead_in": lambda w: w.dead_in.update({"prov/here/a": 1}),

@@ -535,6 +535,33 @@ def test_a_rolling_update_says_what_is_left() -> None:
     assert "2 replicas of an older version, being replaced by version 2" in workload(play).because
 
 
+def test_a_version_that_fits_nowhere_says_so_and_what_would_help() -> None:
+    play = played("a", "b")
+    play.apply(Workload("web", Service(2), needs(cpu=1)))
+    play.obey()
+    play.reapply("web", version=2, needs=needs(cpu=20))
+    play.settle()
+    told = workload(play)
+    assert told.because[0] == "web/0: version 2 cannot take over from version 1"
+    assert told.because[1].startswith("no room: 2 nodes: 2 have too little cpu free (largest 8, 20 needed)")
+    assert "lower cpus from 20 to 8" in told.would_help
+
+
+def test_a_version_that_fails_says_so_though_the_old_one_serves() -> None:
+    play = played("a", "b")
+    play.apply(Workload("web", Service(2), needs(cpu=1)))
+    play.obey()
+    play.reapply("web", version=2)
+    play.settle()
+    play.end("web/0.2", ev.Ended.FAILED)
+    play.settle()
+    assert (
+        workload(play)
+        .because[0]
+        .startswith("web/0: version 2 cannot take over from version 1: its program failed once")
+    )
+
+
 def test_a_workload_on_its_way_out_is_told_as_such() -> None:
     play = played("a")
     play.apply(Workload("web", Service(1)))

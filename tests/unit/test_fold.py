@@ -48,6 +48,7 @@ ENTRIES = (
     "after",
     "lost",
     "stopping",
+    "outdated",
     "draining",
     "doubtful",
 )

@@ -7,12 +7,14 @@ from msgspec.structs import replace
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Order
+from holdfast.model.policy import BalancePolicy, Policy
 from holdfast.model.replica import State
 from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Job, Service, Training, Workload
+from holdfast.model.workload import Job, Service, Spread, Training, Workload
+from holdfast.model.world import Brake
 from tests.build import needs
-from tests.play import Play, of
+from tests.play import BIG, Play, of
 
 
 def fixed(*nodes: str) -> Play:
@@ -239,3 +241,97 @@ def test_a_drain_is_taken_back_by_an_uncordon() -> None:
     play.later(MINUTE)
     assert list(play.running("job")) == ["job/0.1"]
     assert play.node("a") == replace(play.node("a"), deadline=0, by_hand=False)
+
+
+# ---- copies that stand together part
+
+
+def together(copies: int) -> Play:
+    """All copies on `a`; then two more nodes come, in other zones."""
+    play = fixed("a")
+    play.apply(Workload("web", Service(copies), needs(cpu=2, spread=Spread.PREFER)))
+    play.obey()
+    play.join("b", zone="b")
+    play.join("c", zone="c")
+    return play
+
+
+def test_copies_part_one_after_the_other_when_there_is_room_again() -> None:
+    play = together(3)
+    assert of(do.PlaceReplica, play.later(19 * SECOND)) == [], "not at once: what came may go again"
+    moved = []
+    for _ in range(8):
+        moved += [place.node for place in of(do.PlaceReplica, play.later(10 * SECOND))]
+        play.obey()
+    assert sorted(moved) == ["b", "c"]
+    assert sorted(replica.node for replica in play.world.replicas.values()) == ["a", "b", "c"]
+
+
+def test_only_so_many_workloads_part_at_a_time_and_the_others_follow() -> None:
+    play = Play(Policy(balance=BalancePolicy(parts_max=2)), can_launch=False, can_terminate=False)
+    play.join("a")
+    play.apply(*(Workload(f"web-{n}", Service(2), needs(cpu=0.5, spread=Spread.PREFER)) for n in range(6)))
+    play.obey()
+    play.join("b", zone="b")
+    rounds = []
+    for _ in range(30):
+        rounds.append(len(of(do.PlaceReplica, play.later(5 * SECOND))))
+        play.obey()
+    assert max(rounds) == 2
+    assert sum(rounds) == 6, "each workload has one copy on each node, and then nothing moves"
+
+
+def test_copies_do_not_part_while_the_brake_is_on() -> None:
+    play = together(2)
+    play.world.brakes["fleet"] = Brake("fleet", play.now, "many nodes were lost")
+    assert of(do.PlaceReplica, play.later(45 * SECOND)) == []
+
+
+# ---- a new version where room is short
+
+
+def rolled(play: Play, copies: int, cpu: float, then: float) -> Play:
+    play.apply(Workload("web", Service(copies), needs(cpu=cpu)))
+    play.obey()
+    play.reapply("web", needs=needs(cpu=then), version=2)
+    return play
+
+
+def test_a_new_version_may_be_where_the_old_one_is() -> None:
+    play = rolled(fixed("a"), 1, cpu=2, then=2)
+    actions = play.settle()
+    assert [place.node for place in of(do.PlaceReplica, actions)] == ["a"]
+    assert of(do.StopReplica, actions) == [], "there is room for both: nobody is without it"
+
+
+def test_without_room_for_both_one_at_a_time_makes_place() -> None:
+    play = rolled(fixed("a", "b"), 2, cpu=8, then=8)
+    down = []
+    for _ in range(8):
+        play.settle()
+        down.append(sum(bool(slot.down_since) for slot in play.world.slots.values()))
+        play.obey()
+    assert max(down) == 1, "at most one is unavailable"
+    assert [r.version for r in play.world.replicas.values()] == [2, 2]
+
+
+def test_a_node_that_may_be_launched_is_waited_for_before_anybody_makes_place() -> None:
+    play = Play(max=2)
+    play.join("a")
+    play.settle()
+    actions = rolled(play, 1, cpu=8, then=8).settle()
+    assert len(of(do.LaunchNode, actions)) == 1
+    assert of(do.StopReplica, actions) == []
+
+
+def test_a_version_that_fits_nowhere_leaves_the_old_one_serving() -> None:
+    play = rolled(fixed("a"), 1, cpu=2, then=20)
+    assert play.settle() == []
+    assert serving(play) == ["web/0.1"]
+
+
+def test_a_version_that_waits_for_room_comes_when_there_is_some() -> None:
+    play = rolled(fixed("a", "b"), 1, cpu=2, then=20)
+    play.settle()
+    play.join("big", capacity=replace(BIG, cpu_milli=32_000))
+    assert [place.node for place in of(do.PlaceReplica, play.settle())] == ["big"]

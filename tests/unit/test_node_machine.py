@@ -111,7 +111,15 @@ def test_a_new_epoch_starts_only_after_the_old_one_is_dead() -> None:
     assert did(started) == [(Do.START, "job/0.2")]
 
 
-def test_of_two_epochs_in_one_set_only_one_runs() -> None:
+def test_what_is_not_exclusive_serves_on_beside_its_successor() -> None:
+    machine, numbers = running(WEB)
+    heir = replace(WEB, replica="web/0.2", epoch=2)
+    assert did(machine.wants(numbers(WEB, heir), NOW)) == [(Do.START, "web/0.2")]
+    machine.became_ready("web/0.2")
+    assert did(machine.wants(numbers(heir), NOW)) == [(Do.STOP, "web/0.1")]
+
+
+def test_of_two_epochs_of_a_job_in_one_set_only_one_runs() -> None:
     machine = leased()
     assert did(machine.wants(Numbers()(JOB, HEIR), NOW)) == [(Do.START, "job/0.1")]
 

@@ -1,9 +1,13 @@
 """Which running replicas would be better off elsewhere, and is it worth the move?
 
 Two things get better with time and are worth a restart. The spread: when a zone comes back, copies that were
-pushed together may go apart again. The load: a node that is asked for far more than another of its sort may
+pushed together may part again. The load: a node that is asked for far more than another of its sort may
 hand a replica over. Only replicas of services move, only those that have been ready for a while, and only a
 few a round: a rebalancing that causes an incident has failed.
+
+Copies that stand together are one failure away from an outage, so parting them does not wait for the round
+that looks at the load: it follows the change, `part_ms` after room opened or a copy became ready. A workload
+parts one copy at a time; when that one is ready, it is looked at again.
 
 A move must pay within `gain_horizon_ms`. Mending the spread gains the share of the workload that no longer
 falls with the domain, load gains the share of a node by which the busier of the two nodes is relieved; each
@@ -22,7 +26,7 @@ it has happened, needs no forecast.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -34,7 +38,7 @@ from holdfast.model.place import Level
 from holdfast.model.replica import LIVE, Replica, State
 from holdfast.model.resources import Resources
 from holdfast.model.room import Bools, Ints, Room
-from holdfast.model.units import Instant
+from holdfast.model.units import Instant, Millis
 from holdfast.model.workload import Service, Spread, Workload
 from holdfast.model.world import World
 
@@ -53,19 +57,24 @@ class Move(msgspec.Struct, frozen=True):
 
 
 def moves(world: World, room: Room, now: Instant, load: Mapping[str, float] | None = None) -> list[Move]:
-    """At most `moves_max`, the spread first. Takes the room they need from `room`.
+    """Of the whole fleet, the spread first. Takes the room they need from `room`.
 
     `load` by node, as a share of it, replaces what is asked for of a node by what is measured there.
     """
-    limit = world.policy.balance.moves_max
-    chosen = list(islice(_spread_moves(world, room, now), limit))
+    chosen = partings(world, room, now, in_turn(world, now, world.policy.balance.every_ms))
     used = {world.replicas[move.replica].workload for move in chosen}
-    return chosen + list(islice(_load_moves(world, room, now, load or {}, used), limit - len(chosen)))
+    eased = _load_moves(world, room, now, load or {}, used)
+    return chosen + list(islice(eased, world.policy.balance.moves_max))
 
 
-def _may_move(world: World, replica: Replica, now: Instant) -> bool:
+def partings(world: World, room: Room, now: Instant, names: Iterable[str]) -> list[Move]:
+    """Of these workloads, at most `parts_max`."""
+    return list(islice(_spread_moves(world, room, now, names), world.policy.balance.parts_max))
+
+
+def _may_move(replica: Replica, now: Instant, after: Millis) -> bool:
     """Ready for a while, and not already on its way: a slot with two live replicas is moving."""
-    ripe = replica.ready_at and now - replica.ready_at > world.policy.balance.every_ms
+    ripe = replica.ready_at and now - replica.ready_at >= after
     return bool(ripe) and replica.state is State.READY and not replica.exclusive
 
 
@@ -88,11 +97,14 @@ def _settled(world: World, workload: Workload) -> list[Replica]:
 # ---- the spread
 
 
-def _spread_moves(world: World, room: Room, now: Instant) -> Iterator[Move]:
+def _spread_moves(world: World, room: Room, now: Instant, names: Iterable[str]) -> Iterator[Move]:
     open_lanes: dict[Level, Ints] = {}
-    for workload in _in_turn(world, now):
+    for name in names:
+        workload = world.workloads.get(name)
+        if workload is None or not isinstance(workload.shape, Service) or workload.paused:
+            continue
         needs = workload.needs
-        if not isinstance(workload.shape, Service) or workload.paused or needs.spread is Spread.NONE:
+        if needs.spread is Spread.NONE:
             continue
         copies = _settled(world, workload)
         lane = lanes(room, needs).lane_of_row
@@ -105,12 +117,12 @@ def _spread_moves(world: World, room: Room, now: Instant) -> Iterator[Move]:
             yield from _mend_spread(world, room, workload, copies, crowd, now)
 
 
-def _in_turn(world: World, now: Instant) -> Iterator[Workload]:
+def in_turn(world: World, now: Instant, every: Millis) -> list[str]:
     """As many as one round looks at; the next round goes on where this one ends."""
     names = list(world.workloads)
-    start = now // max(1, world.policy.balance.every_ms) * WORKLOADS_A_ROUND % max(1, len(names))
+    start = now // max(1, every) * WORKLOADS_A_ROUND % max(1, len(names))
     names = names[start:] + names[:start] if len(names) > WORKLOADS_A_ROUND else names
-    return (world.workloads[name] for name in names[:WORKLOADS_A_ROUND])
+    return names[:WORKLOADS_A_ROUND]
 
 
 def _mend_spread(
@@ -118,7 +130,11 @@ def _mend_spread(
 ) -> Iterator[Move]:
     lane = lanes(room, workload.needs).lane_of_row
     fullest = max(crowd, key=lambda index: (crowd[index], -index))
-    there = [copy for copy in copies if lane[room.row[copy.node]] == fullest and _may_move(world, copy, now)]
+    there = [
+        copy
+        for copy in copies
+        if lane[room.row[copy.node]] == fullest and _may_move(copy, now, world.policy.balance.part_ms)
+    ]
     if not there or not _pays(world, workload, 1 / len(copies)):
         return
     leaver = min(there, key=lambda copy: (-copy.ready_at, copy.id))  # the youngest has the least to lose
@@ -194,11 +210,12 @@ def _handovers(
     """What each replica of the row would gain by its best move."""
     if not loads.plain[row]:
         return
+    ripe = world.policy.balance.every_ms
     idler = loads.plain & (loads.share[row] - loads.share > world.policy.balance.imbalance)
     for name in world.on_node.get(room.ids[row], ()):
         replica = world.replicas[name]
         workload = world.workloads.get(replica.workload)
-        if workload is None or workload.name in used or not _may_move(world, replica, now):
+        if workload is None or workload.name in used or not _may_move(replica, now, ripe):
             continue
         rows = _targets(world, room, row, workload, idler)
         if not len(rows):

@@ -24,7 +24,7 @@ from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.verdict import Level, Said, Word
-from holdfast.model.workload import Needs, Spread
+from holdfast.model.workload import Needs, Spread, Workload
 from holdfast.model.world import World
 
 
@@ -169,6 +169,16 @@ def _may_launch(draft: Draft, pool: Pool, tally: Tally) -> bool:
     state, policy = draft.world.pool_states[pool.name], draft.world.policy.capacity
     within = tally.all + tally.ordered < pool.max and tally.ordered < policy.launches_at_once
     return bool(pool.offers) and pool.can_launch and within and draft.now >= state.retry_at
+
+
+def may_grow(draft: Draft, workload: Workload) -> bool:
+    """Is a node on the way, or would one be launched, that could take one more of it?"""
+    tally = {name: Tally(draft.world, name) for name in draft.world.pools}
+    apart = Apart.of(draft.world, workload.needs, draft.copies_at(workload.name))
+    bins = [Bin.of(node) for pool in tally.values() for node in pool.coming]
+    if fill(bins, workload.needs, 1, one_each=False, apart=apart):
+        return True
+    return _cheapest(draft, tally, workload.needs, apart) is not None
 
 
 def _launch(draft: Draft, tally: Tally, pool: Pool, offer: Offer, why: str, *, standby: bool = False) -> None:

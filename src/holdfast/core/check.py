@@ -325,6 +325,13 @@ def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
         "undone": _groups((slot.workload, slot.id) for slot in undone),
         "lost": {replica.id for replica in replicas if replica.state is State.LOST},
         "stopping": {replica.id for replica in replicas if replica.state is State.STOPPING},
+        "outdated": {
+            replica.id
+            for replica in replicas
+            if replica.state in LIVE
+            and replica.workload in world.workloads
+            and replica.version < world.workloads[replica.workload].version
+        },
         "promised": {w.name for w in world.workloads.values() if getattr(w.shape, "availability", 0)},
         "cordoned": {node.id for node in nodes if node.state is NodeState.CORDONED},
         "draining": {node.id for node in nodes if node.state is NodeState.DRAINING},

@@ -16,7 +16,7 @@ from holdfast.model import event as ev
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
 from holdfast.model.place import Level as Domain
 from holdfast.model.pool import PoolState
-from holdfast.model.replica import LIVE, Phase, Replica, Slot, State
+from holdfast.model.replica import LIVE, Phase, Replica, State
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict, Word
 from holdfast.model.workload import Restart, Workload
@@ -380,7 +380,7 @@ def _ready(world: World, replica: Replica, at: Instant) -> None:
         index.put_replica(world, replace(replica, state=State.READY, since=at, ready_at=at))
     slot = world.slots.get(replica.slot)
     if slot is not None and slot.down_since:
-        index.put_slot(world, replace(slot, down_since=0, why=""))
+        index.put_slot(world, replace(slot, down_since=0, struck=False, why=""))
     wake_dependants(world, replica.workload)
 
 
@@ -405,7 +405,8 @@ def _ended(world: World, replica: Replica, event: ev.ReplicaEnded) -> None:
     elif event.how is ev.Ended.DONE:
         index.drop_replica(world, replica.id)
         index.put_slot(
-            world, replace(world.slots[slot.id], phase=Phase.DONE, down_since=0, failures=0, why="")
+            world,
+            replace(world.slots[slot.id], phase=Phase.DONE, down_since=0, struck=False, failures=0, why=""),
         )
         if not world.undone[replica.workload]:  # the last one: its standbys can go, and others may begin
             world.agenda.note("workload", replica.workload)
@@ -451,14 +452,15 @@ def _gone(world: World, replica: Replica, at: Instant, why: str) -> None:
     _maybe_idle(world, replica.node, at)
 
 
-def slot_down(world: World, replica: Replica, at: Instant, why: str) -> None:
+def slot_down(world: World, replica: Replica, at: Instant, why: str, *, struck: bool = True) -> None:
     """Nothing in the slot is ready any more, since now (or since before)."""
     slot = world.slots.get(replica.slot)
     if slot is None or slot.phase is not Phase.OPEN:
         return
     if not any(world.replicas[name].state is State.READY for name in world.of_slot[slot.id]):
-        changed: Slot = replace(slot, down_since=slot.down_since or at, why=why)
-        index.put_slot(world, changed)
+        before = slot.down_since
+        struck = slot.struck if before else struck
+        index.put_slot(world, replace(slot, down_since=before or at, struck=struck, why=why))
 
 
 def _maybe_idle(world: World, node_id: str, at: Instant) -> None:

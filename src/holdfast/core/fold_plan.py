@@ -22,9 +22,13 @@ from holdfast.model.world import Brake, Gang, World
 
 
 def accept(world: World, plan: Plan) -> None:
-    if "balance" in world.agenda.look(plan.at)["fleet"]:
-        world.agenda.at(plan.at + world.policy.balance.every_ms, "fleet", "balance")
+    fleet, policy = world.agenda.look(plan.at)["fleet"], world.policy.balance
     world.agenda.settle(plan.at)
+    if "balance" in fleet:
+        world.agenda.at(plan.at + policy.every_ms, "fleet", "balance")
+    if "opened" in fleet or ("spread" in fleet and len(plan.actions) >= policy.parts_max):
+        rounds = plan.at // max(1, policy.part_ms) + 2  # those that open at about the same time are one look
+        world.agenda.at(rounds * policy.part_ms, "fleet", "spread")
     world.plans = plan.number
     for action in plan.actions:
         _accept(world, action, plan.at)
@@ -167,7 +171,7 @@ def _work(
         case do.StopReplica(replica=name, deadline=deadline):
             replica = world.replicas[name]
             index.put_replica(world, replace(replica, state=State.STOPPING, since=at, deadline=deadline))
-            slot_down(world, replica, at, action.why)
+            slot_down(world, replica, at, action.why, struck=False)
             new_set(world, replica.node)
         case do.PromoteStandby():
             _promote(world, action, at)
@@ -220,8 +224,9 @@ def _place(world: World, action: do.PlaceReplica, at: Instant) -> None:
 def _promote(world: World, action: do.PromoteStandby, at: Instant) -> None:
     replica, slot = world.replicas[action.replica], world.slots[action.slot]
     ready = replica.state is State.READY
-    down = 0 if ready else slot.down_since
-    index.put_slot(world, replace(slot, epoch=action.epoch, down_since=down, last_node=replica.node))
+    if ready:
+        slot = replace(slot, down_since=0, struck=False)
+    index.put_slot(world, replace(slot, epoch=action.epoch, last_node=replica.node))
     index.put_replica(
         world,
         replace(

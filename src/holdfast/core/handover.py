@@ -11,22 +11,24 @@ there is room for it elsewhere, or at the last call before the deadline; then `f
 
 from msgspec.structs import replace
 
-from holdfast.core import balance, failover, index, placement
+from holdfast.core import balance, capacity, failover, index, placement
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model.node import Node, NodeState
 from holdfast.model.replica import LIVE, Phase, Replica, Role, State
 from holdfast.model.resources import Resources
 from holdfast.model.units import seconds
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Service, Training, Workload
+from holdfast.model.workload import Training, Workload
+from holdfast.model.world import World
 
 
 def update(draft: Draft) -> None:
     _finish(draft)
     _roll(draft)
     _leave_nodes(draft)
-    if "balance" in draft.look["fleet"] and not draft.world.brakes:
-        _balance(draft)
+    if not draft.world.brakes:
+        for move in _moves(draft):
+            _move(draft, move)
 
 
 def newer(draft: Draft, replica: Replica) -> list[Replica]:
@@ -59,22 +61,40 @@ def _finish(draft: Draft) -> None:
 def _roll(draft: Draft) -> None:
     """One seat at a time, and only while all others are up."""
     world = draft.world
-    for name in draft.workloads():
+    if not world.outdated:
+        return
+    rolling = dict.fromkeys(world.replicas[name].workload for name in world.outdated)
+    for name in rolling if world.agenda.room_freed else draft.workloads():
         workload = world.workloads.get(name)
-        if workload is None or workload.paused or workload.version == 1:
+        if name not in rolling or workload is None or workload.paused:
             continue
-        slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
-        current = [world.replicas[r] for slot in slots for r in world.of_slot[slot.id]]
-        old = [r for r in current if r.state in LIVE and r.version < workload.version]
-        if not old:
-            continue
-        if workload.exclusive:
-            for replica in old:
-                draft.stop(replica, workload, f"version {workload.version} replaces {replica.version}")
-            continue
-        busy = sum(bool(slot.down_since) or len(world.of_slot[slot.id]) > 1 for slot in slots)
-        for replica in old[: max(0, world.policy.replicas.rolling_unavailable - busy)]:
-            _succeed(draft, replica, workload, f"version {workload.version} replaces {replica.version}")
+        for replica in next_to_roll(world, workload):
+            why = f"version {workload.version} replaces {replica.version}"
+            if workload.exclusive:
+                draft.stop(replica, workload, why)
+            elif not _succeed(draft, replica, workload, why) and _fits_only_instead(draft, replica, workload):
+                draft.stop(replica, workload, f"{why}: there is no room for both")
+
+
+def next_to_roll(world: World, workload: Workload) -> list[Replica]:
+    """Copies of an older version whose turn it is. What is exclusive cannot serve in two versions."""
+    slots = [world.slots[slot] for slot in world.of_workload.get(workload.name, ())]
+    old = [world.replicas[r] for slot in slots for r in world.of_slot[slot.id] if r in world.outdated]
+    if not old or workload.exclusive:
+        return old
+    busy = sum(bool(slot.down_since) or len(world.of_slot[slot.id]) > 1 for slot in slots)
+    return old[: max(0, world.policy.replicas.rolling_unavailable - busy)]
+
+
+def _fits_only_instead(draft: Draft, replica: Replica, workload: Workload) -> bool:
+    """Nowhere beside it, but in its place; and no node will come that could make it two."""
+    slot = draft.world.slots[replica.slot]
+    if slot.phase is not Phase.OPEN or draft.now < slot.retry_at or newer(draft, replica):
+        return False
+    room = draft.room.copy()
+    room.give(room.row[replica.node], replica.needs, replica.devices)
+    fits = placement.place(room, successors(draft, replica, workload)[-1])
+    return bool(fits) and not capacity.may_grow(draft, workload)
 
 
 def _leave_nodes(draft: Draft) -> None:
@@ -152,32 +172,50 @@ def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> lis
     return placement.place(draft.room, ask)
 
 
-def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> None:
-    """Places a successor beside a copy that is to go."""
+def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> bool:
+    """Places a successor beside a copy that is to go. Is there one now?"""
     slot = draft.world.slots.get(replica.slot)
-    if workload is None or slot is None or newer(draft, replica) or slot.id in draft.filled:
-        return
+    if workload is None or slot is None:
+        return False
+    if newer(draft, replica) or slot.id in draft.filled:
+        return True
     if slot.phase is not Phase.OPEN or draft.now < slot.retry_at:
+        return False
+    for ask in successors(draft, replica, workload):
+        for spot in placement.place(draft.room, ask):
+            draft.place(slot, workload, spot, why)
+            return True
+    draft.unmet.append(Unmet(workload, 1))
+    return False
+
+
+def successors(draft: Draft, replica: Replica, workload: Workload) -> list[placement.Ask]:
+    """What to ask for in place of a copy that goes, the best first. It does not count among those to keep
+    away from. A new version may be where the old one is, if its node is well and there is no room elsewhere:
+    beside itself a program may find its files locked or its port taken."""
+    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True)
+    beside = list(ask.beside)
+    if replica.node in beside:
+        beside.remove(replica.node)
+    elsewhere = replace(ask, beside=tuple(beside))
+    stays = replica.version < workload.version and index.is_open(draft.world.nodes[replica.node])
+    return [elsewhere, replace(elsewhere, avoid=())] if stays else [elsewhere]
+
+
+def _moves(draft: Draft) -> list[balance.Move]:
+    world, fleet = draft.world, draft.look["fleet"]
+    if "balance" in fleet:
+        return balance.moves(world, draft.room, draft.now)
+    names = dict.fromkeys(draft.look["spread"])
+    if "spread" in fleet:
+        names.update(dict.fromkeys(balance.in_turn(world, draft.now, world.policy.balance.part_ms)))
+    return balance.partings(world, draft.room, draft.now, names)
+
+
+def _move(draft: Draft, move: balance.Move) -> None:
+    replica = draft.world.replicas[move.replica]
+    workload, slot = draft.world.workloads.get(replica.workload), draft.world.slots.get(replica.slot)
+    if workload is None or slot is None or slot.id in draft.filled:
         return
-    spots = placement.place(draft.room, failover.ask_for(draft, workload, 1, (replica.node,), again=True))
-    if spots:
-        draft.place(slot, workload, spots[0], why)
-    else:
-        draft.unmet.append(Unmet(workload, 1))
-
-
-def _balance(draft: Draft) -> None:
-    world = draft.world
-    for move in balance.moves(world, draft.room, draft.now):
-        replica = world.replicas[move.replica]
-        workload, slot = world.workloads.get(replica.workload), world.slots.get(replica.slot)
-        if (
-            workload is None
-            or slot is None
-            or not isinstance(workload.shape, Service)
-            or slot.id in draft.filled
-        ):
-            continue
-        if newer(draft, replica) or slot.phase is not Phase.OPEN:
-            continue
+    if slot.phase is Phase.OPEN and not newer(draft, replica):
         draft.place(slot, workload, placement.Spot(move.to, move.devices), move.why)

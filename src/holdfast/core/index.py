@@ -147,6 +147,7 @@ def _keep_room(world: World, node: Node) -> None:
     open_ = is_open(node)
     if open_ and not world.room.open[row]:
         world.agenda.room_freed = True
+        world.agenda.note("fleet", "opened")
     world.room.open[row] = open_
     world.room.standby[row] = node.standby
 
@@ -198,6 +199,7 @@ def put_replica(world: World, replica: Replica) -> None:
         world.of_slot.setdefault(replica.slot, {})[replica.id] = None
     _keep(world.lost, replica.id, replica.state is State.LOST)
     _keep(world.stopping, replica.id, replica.state is State.STOPPING)
+    _keep_outdated(world, replica)
     _slot_changed(world, replica.slot, replica.workload)
     match replica.state:
         case State.PLACED | State.STARTING:
@@ -206,9 +208,18 @@ def put_replica(world: World, replica: Replica) -> None:
             due = NEVER
         case State.READY:
             due = NEVER
+            if old is not None and old.state is not State.READY and not replica.exclusive:
+                parts = replica.ready_at + world.policy.balance.part_ms
+                world.agenda.at(parts, "spread", replica.workload)
         case State.LOST:
             due = lease_over_at(world, replica.node)
     world.agenda.at(due, "slot", replica.slot)
+
+
+def _keep_outdated(world: World, replica: Replica) -> None:
+    workload = world.workloads.get(replica.workload)
+    old = workload is not None and replica.version < workload.version
+    _keep(world.outdated, replica.id, old and replica.state in LIVE)
 
 
 def start_timeout(replica: Replica, policy: Policy) -> int:
@@ -227,6 +238,7 @@ def drop_replica(world: World, replica_id: str) -> Replica:
         del world.of_slot[replica.slot]
     world.lost.pop(replica_id, None)
     world.stopping.pop(replica_id, None)
+    world.outdated.pop(replica_id, None)
     row = world.room.row.get(replica.node)
     if row is not None:
         world.room.give(row, replica.needs, replica.devices)
@@ -273,6 +285,7 @@ def put_workload(world: World, workload: Workload) -> None:
     world.workloads[workload.name] = workload
     world.of_workload.setdefault(workload.name, {})
     _keep(world.promised, workload.name, bool(getattr(workload.shape, "availability", 0)))
+    _look_at_versions(world, workload.name)
     for name in workload.after:
         world.after.setdefault(name, {})[workload.name] = None
     world.agenda.note("workload", workload.name)
@@ -281,6 +294,13 @@ def put_workload(world: World, workload: Workload) -> None:
 def drop_workload(world: World, name: str) -> None:
     workload = world.workloads.pop(name)
     world.promised.pop(name, None)
+    _look_at_versions(world, name)
     for other in workload.after:
         world.after.get(other, {}).pop(name, None)
     world.agenda.note("workload", name)
+
+
+def _look_at_versions(world: World, name: str) -> None:
+    for slot in world.of_workload.get(name, ()):
+        for replica in world.of_slot.get(slot, ()):
+            _keep_outdated(world, world.replicas[replica])

@@ -7,9 +7,10 @@ The rules. The control plane sends the whole desired set with a number; an older
 leader, is refused. What is in the set and does not run is started; what runs and is not in the set is
 stopped. An exclusive replica runs only under the node's lease, which counts from the *sending* of the last
 heartbeat that was acknowledged; when it is over the exclusive ones are killed, agent or no agent (in real
-life a shim beside each replica does that). A new epoch of a seat starts only after the old one is dead. An
-agent that restarts adopts what its shims still run. Replicas that are not exclusive are left alone when
-nobody answers: the data path does not need the control plane.
+life a shim beside each replica does that). A new epoch of an exclusive seat starts only after the old one is
+dead; of any other it starts beside it, because the old one serves until the new one is ready. An agent that
+restarts adopts what its shims still run. Replicas that are not exclusive are left alone when nobody answers:
+the data path does not need the control plane.
 """
 
 import enum
@@ -147,13 +148,14 @@ class NodeMachine:
     def start_what_can(self, now: Instant) -> list[Instruction]:
         """Starts what is wanted, unless it needs a lease that we do not hold or its seat is still taken."""
         instructions = []
-        taken = {process.wanted.slot for process in self.processes.values()}
+        taken = {process.wanted.slot for process in self.processes.values() if process.wanted.exclusive}
         for wanted in self.desired.values():
             if wanted.replica in self.processes or wanted.replica in self.finished or wanted.slot in taken:
                 continue
             if wanted.exclusive and now >= self.lease_until:
                 continue
-            taken.add(wanted.slot)
+            if wanted.exclusive:
+                taken.add(wanted.slot)
             self.processes[wanted.replica] = Process(wanted)
             self._report(Report(wanted.replica, "started"))
             instructions.append(Instruction(Do.START, wanted))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.core import capacity, failover, gang, placement, remedy, seats
+from holdfast.core import capacity, failover, gang, handover, placement, remedy, seats
 from holdfast.core.draft import Draft
 from holdfast.core.index import lease_over_at
 from holdfast.core.packing import Apart, Bin
@@ -54,7 +54,12 @@ def waiting(world: World, workload: Workload, now: Instant, *, advise: bool = Tr
     if isinstance(workload.shape, Training) and actives:
         found.append(_gang(draft, workload, actives, advise=advise))
         empty = [slot for slot in empty if slot.role is not Role.ACTIVE]
-    return [*found, *_seats(draft, workload, empty, advise=advise)]
+    return [*found, *_seats(draft, workload, empty, advise=advise), *_rollout(draft, workload, advise=advise)]
+
+
+def rollout(world: World, workload: Workload, now: Instant) -> list[Waiting]:
+    """What keeps a new version from coming, although the old one serves."""
+    return list(_rollout(Draft(world, now), workload, advise=False))
 
 
 def _ids(slots: list[Slot]) -> tuple[str, ...]:
@@ -162,6 +167,25 @@ def _at_once(world: World, workload: Workload) -> int:
     if isinstance(shape, Sweep) and shape.parallel:
         return shape.parallel - len(world.held.get(workload.name, ()))
     return len(world.of_workload.get(workload.name, ()))
+
+
+# what stops a new version
+
+
+def _rollout(draft: Draft, workload: Workload, *, advise: bool) -> Iterator[Waiting]:
+    """The seats of the old copies whose turn it is and whose successor has no place, or failed."""
+    if workload.exclusive or workload.paused:
+        return
+    first = f"version {workload.version} cannot take over from version"
+    for old in handover.next_to_roll(draft.world, workload):
+        slot = draft.world.slots[old.slot]
+        if draft.now < slot.retry_at:
+            logs = (f"holdfast logs {workload.name}",)
+            yield Waiting((slot.id,), (f"{first} {old.version}: {_backs_off(slot, draft.now)}",), logs)
+            continue
+        ask = handover.successors(draft, old, workload)[-1]
+        if placement.why_not(draft.room, ask):
+            yield _room(draft, workload, [slot], ask, f"{first} {old.version}", advise=advise)
 
 
 # gangs

@@ -36,7 +36,7 @@ VERSION = 1
 ROWLESS = COMING | {NodeState.TERMINATING}  # no row is given to a node in these states; it keeps one it has
 
 # Indexes whose order is history. That of the others follows from the order of the entries.
-LINES = ("lost", "stopping", "draining", "cordoned", "doubtful")
+LINES = ("lost", "stopping", "outdated", "draining", "cordoned", "doubtful")
 LINES_BY_NAME = ("waiting", "held", "of_slot")
 
 Numbered = list[tuple[str, tuple[str, ...]]]  # what an `Interned` holds, from number 0 on
@@ -78,6 +78,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     lines_by_name: dict[str, dict[str, list[str]]]
     rows: Rows
     due: list[tuple[Instant, str, str]]
+    fleet: list[str] = []  # noted of the fleet as a whole; all single entries are looked at anew
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -114,6 +115,7 @@ def dump(world: World) -> bytes:
         lines_by_name={name: _long(getattr(world, name)) for name in LINES_BY_NAME},
         rows=_rows(world.room),
         due=world.agenda.due,
+        fleet=list(world.agenda.changed["fleet"]),
     )
     return _encode(Envelope(VERSION, msgspec.Raw(_encode(saved))))
 
@@ -172,6 +174,7 @@ def _rebuilt(saved: Saved) -> World:
     for pool in saved.pools:
         world.agenda.note("pool", pool.name)
     world.agenda.due, world.agenda.room_freed = saved.due, True
+    world.agenda.changed["fleet"] = dict.fromkeys(saved.fleet)
     return world
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from holdfast.model.units import NEVER, Instant
 
-KINDS = ("node", "slot", "workload", "pool", "fleet")
+KINDS = ("node", "slot", "workload", "spread", "pool", "fleet")  # spread: workloads whose copies may part
 
 
 class Agenda:

@@ -109,7 +109,9 @@ class ReplicaPolicy(msgspec.Struct, frozen=True):
 
 class BalancePolicy(msgspec.Struct, frozen=True):
     every_ms: Millis = 5 * MINUTE
-    moves_max: int = 1  # in one round
+    moves_max: int = 1  # for the load, in one round
+    part_ms: Millis = 20 * SECOND  # copies that stand closer than they need part after this
+    parts_max: int = 10  # workloads that part a copy in one round
     gain_horizon_ms: Millis = 1 * HOUR  # a move must pay for itself within this
     imbalance: float = 0.75  # busiest minus idlest, as a share of a node, before anything moves
 

@@ -44,6 +44,7 @@ class Slot(msgspec.Struct, frozen=True):
     failures: int = 0  # in a row, by the program itself
     retry_at: Instant = 0
     down_since: Instant = 0  # 0: not down
+    struck: bool = False  # down though nobody stopped it; a seat that is new, or moves, is down by plan
     progress_ms: Millis = 0  # work that its last checkpoint holds
     last_node: str = ""
     why: str = ""

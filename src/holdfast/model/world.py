@@ -83,6 +83,7 @@ class World:
         self.undone: dict[str, Names] = {}  # workload -> active slots that are not done
         self.lost: Names = {}  # replicas in state LOST
         self.stopping: Names = {}
+        self.outdated: Names = {}  # live replicas of an older version than their workload's
         self.draining: Names = {}  # nodes
         self.cordoned: Names = {}  # nodes
         self.doubtful: Names = {}  # nodes whose verdict is not alive
