@@ -25,9 +25,10 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from tests.packages import need
+
 START_S = 60
 STOP_S = 60
-INSTALL_S = 600
 USER = "holdfast"
 CONFIG = """
 listen_addresses = '127.0.0.1'
@@ -44,15 +45,7 @@ _numbers = itertools.count(1)
 
 def programs() -> Path:
     """The folder of initdb and postgres; installs Debian's package if there is none."""
-    found = _find()
-    if found is None:
-        _install()
-        found = _find()
-    if found is None:
-        raise RuntimeError(
-            "these tests need PostgreSQL: install it (apt-get install postgresql) or put initdb on PATH"
-        )
-    return found
+    return need(_find, "postgresql")
 
 
 def _find() -> Path | None:
@@ -65,14 +58,6 @@ def _find() -> Path | None:
 def _version(folder: str) -> float:
     number = Path(folder).parent.name
     return float(number) if number.replace(".", "", 1).isdigit() else 0.0
-
-
-def _install() -> None:
-    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    env = [*sudo, "env", "DEBIAN_FRONTEND=noninteractive"]
-    for command in (["apt-get", "update"], ["apt-get", "install", "-y", "postgresql"]):
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # what is missing is told by our caller
-            subprocess.run([*env, *command], capture_output=True, timeout=INSTALL_S, check=False)
 
 
 def _account() -> tuple[int, int] | None:

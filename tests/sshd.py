@@ -1,25 +1,20 @@
 """A private ssh server on a loopback port: its own keys, its own configuration, nobody else's service.
 
-The program comes from the package openssh-server. Where it is missing and we may install it, we do (without
-letting its service start); where we may not, tests that need it fail and say so.
+The program comes from the package openssh-server, which is installed where it is missing.
 """
 
-import fcntl
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import asyncssh
 
 from holdfast.adapters.providers.local import tree
 from holdfast.adapters.providers.ssh.hosts import SshHost
+from tests.packages import need, which
 
 TIMEOUT_S = 30.0
 
@@ -46,7 +41,7 @@ LogLevel ERROR
 
 class Sshd:
     def __init__(self, folder: Path) -> None:
-        self.folder, self.program = folder, find_sshd()
+        self.folder, self.program = folder, need(lambda: which("sshd"), "openssh-server")
         folder.mkdir(parents=True, exist_ok=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -130,46 +125,3 @@ def _name(pid: int) -> bytes:
         return Path(f"/proc/{pid}/comm").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
-
-
-def find_sshd() -> str:
-    found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-    if found is None:
-        with open(Path(tempfile.gettempdir()) / "holdfast-sshd.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # one worker of the test run installs it, the others wait
-            _install()
-        found = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-    assert found, "these tests need sshd: install the package openssh-server (its service need not run)"
-    return found
-
-
-def _install() -> None:
-    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if (
-        shutil.which("sshd", path="/usr/sbin")
-        or not shutil.which("apt-get")
-        or (sudo and not shutil.which("sudo"))
-    ):
-        return
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = [*sudo, "apt-get", "install", "-y", "--no-install-recommends", "openssh-server"]
-    with _no_services(sudo):
-        for steps in ([install], [[*sudo, "apt-get", "update"], install]):
-            done = [subprocess.run(step, env=quiet, capture_output=True, timeout=300) for step in steps]
-            if done[-1].returncode == 0:
-                return
-
-
-@contextmanager
-def _no_services(sudo: list[str]) -> Iterator[None]:
-    """Debian asks this file whether a service may start."""
-    policy = "/usr/sbin/policy-rc.d"
-    if os.path.exists(policy):
-        yield
-        return
-    write = [*sudo, "sh", "-c", f"printf '#!/bin/sh\\nexit 101\\n' > {policy} && chmod 755 {policy}"]
-    subprocess.run(write, check=False, capture_output=True)
-    try:
-        yield
-    finally:
-        subprocess.run([*sudo, "rm", "-f", policy], check=False, capture_output=True)

@@ -293,6 +293,8 @@ class Ground:
         self.folder = folder
         self.planes: list[Started] = []
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.prefix: dict[str, tuple[str, ...]] = {}  # agent -> words before its command
+        self.words: dict[str, tuple[str, ...]] = {}  # agent -> words after it
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST_"))
         }
@@ -335,7 +337,7 @@ class Ground:
         told += ["--checkpoints", str(self.folder / "checkpoints")]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.agents[name] = subprocess.Popen(
-                [*AGENT, *told, *words],
+                [*self.prefix.get(name, ()), *AGENT, *told, *words, *self.words.get(name, ())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
