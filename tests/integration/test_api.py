@@ -227,7 +227,11 @@ async def test_a_plan_tells_what_would_happen_and_changes_nothing() -> None:
         length = api.plane.length
         text = WEB + "---\n" + ONCE + "---\n" + ONCE.replace("once", "huge") + "cpus: 1000\n"
         plan = answered(await api.client.post("/v1/plan", content=text, headers=YAML), 200)
-        assert plan["changes"] == ["service web: created", "job once: unchanged", "job huge: created"]
+        assert plan["changes"] == [
+            "service web: would be created",
+            "job once: would stay as it is",
+            "job huge: would be created",
+        ]
         placed = [step["subject"] for step in plan["steps"] if step["action"] == "PlaceReplica"]
         assert sorted(placed) == ["web/0.1", "web/1.1"]
         assert any("huge" in line for line in plan["pending"])
@@ -417,7 +421,7 @@ async def test_reads_are_answered_by_all_and_orders_are_sent_on_to_the_leader() 
         lines = await second.get("/v1/events?workload=web&limit=1")
         assert lines
         plan = await second.client.post("/v1/plan", content=ONCE, headers=YAML)
-        assert answered(plan, 200)["changes"] == ["job once: created"]
+        assert answered(plan, 200)["changes"] == ["job once: would be created"]
 
 
 # what can be wrong

@@ -5,6 +5,7 @@ import datetime
 import ipaddress
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,7 +116,7 @@ def test_a_service_from_the_first_wish_to_its_end(holdfast: Holdfast, fleet: Pat
     file = write(tmp_path / "web.yaml", WEB)
     plan = holdfast(fleet, "plan", file)
     assert plan.code == 0
-    assert "created" in plan.out
+    assert plan.out.startswith("service web: would be created\n")
     assert plan.out.count("PlaceReplica") == 2
     assert holdfast(fleet, "workloads").out == "no workloads\n"
 
@@ -138,10 +139,16 @@ def test_a_service_from_the_first_wish_to_its_end(holdfast: Holdfast, fleet: Pat
     until(lambda: len(holdfast(fleet, "replicas", "--workload", "web", "--json").json) == 1)
     assert holdfast(fleet, "pause", "web").code == 0
     assert "paused" in holdfast(fleet, "workloads", "web").out
+    until(lambda: "‖" in holdfast(fleet, "status").out)
+    told = holdfast(fleet, "events", "--workload", "web", "--limit", "4")
+    assert len(told.out.splitlines()) == 4
+    assert "web            paused, version 1" in told.out
+    assert re.search(r"web/\d\.1 +stopped on \S+ \(SIGTERM\)", told.out)
     assert holdfast(fleet, "resume", "web").code == 0
     told = holdfast(fleet, "delete", "web", "--wait")
     assert (told.code, told.out) == (0, "web is deleted\n")
     assert holdfast(fleet, "replicas", "--json").json == []
+    assert "deleted" in holdfast(fleet, "events", "--workload", "web").out, "it is still in the history"
 
 
 def test_a_node_is_cordoned_drained_and_taken_back(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
@@ -152,6 +159,7 @@ def test_a_node_is_cordoned_drained_and_taken_back(holdfast: Holdfast, fleet: Pa
     assert holdfast(fleet, "nodes", node, "--json").json["state"] == "cordoned"
     told = holdfast(fleet, "drain", node, "--deadline", "30s", "--wait", "--timeout", "60s")
     assert (told.code, told.out) == (0, f"{node} is empty\n")
+    assert "is empty" not in told.err
     assert all(r["node"] != node for r in holdfast(fleet, "replicas", "--workload", "tick", "--json").json)
     assert "draining" in holdfast(fleet, "explain", "node", node).out
     holdfast(fleet, "uncordon", node)
@@ -227,6 +235,12 @@ def test_names_that_do_not_exist_get_the_nearest(holdfast: Holdfast, fleet: Path
         assert told.code == 2
         assert "error: there is no workload called nobody" in told.err
     assert "there is no replica called" in holdfast(fleet, "logs", "nobody/0.1").err
+    for command in ("replicas", "events"):
+        for option, known in (("--workload", ""), ("--node", "hint: There is: local-")):
+            told = holdfast(fleet, command, option, "nope", "--json")
+            assert (told.code, told.out) == (2, "")
+            assert f"error: there is no {option.strip('-')} called nope" in told.err
+            assert known in told.err
 
 
 def test_the_shell_completes_names_of_the_fleet(fleet: Path, tmp_path: Path) -> None:
@@ -269,6 +283,26 @@ def test_a_workload_that_fits_nowhere_is_explained(holdfast: Holdfast, fleet: Pa
     assert "hint: holdfast explain workload big" in told.err
     assert "cpu" in holdfast(fleet, "explain", "workload", "big").out
     assert holdfast(fleet, "delete", "big", "--wait").code == 0
+
+
+def test_up_says_when_it_serves_and_when_it_has_ended(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "holdfast.cli.main", "up", "--nodes", "1", "--port", "0"]
+    up = subprocess.Popen(
+        [*command, "--dir", str(tmp_path / "state")], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    watchdog = threading.Timer(PATIENCE_S, up.kill)
+    watchdog.start()
+    try:
+        assert up.stdout is not None
+        assert up.stdout.readline().startswith("serving http://127.0.0.1:")
+        assert up.stdout.readline().startswith("try: ")
+        up.send_signal(signal.SIGINT)
+        rest, _ = up.communicate()
+        assert (up.returncode, rest.splitlines()[-1]) == (0, "stopped")
+    finally:
+        watchdog.cancel()
+        up.kill()
+        up.wait()
 
 
 # ---- tokens and TLS
@@ -315,12 +349,17 @@ def test_tokens_and_certificates_are_asked_for_and_explained(
         told = holdfast(folder, "status", *trusting, "--token", "wrong")
         assert told.code == 2
         assert told.err.startswith("error: ")
+        assert "hint: give one with --token TOKEN or in $HOLDFAST_TOKEN" in told.err
 
         reader = holdfast(folder, "token", "create", "--role", "read", "--note", "for me", *trusting)
         secret = reader.out.strip()
         assert holdfast(folder, "nodes", *trusting, "--token", secret).out == "no nodes\n"
         denied = holdfast(folder, "release-brake", *trusting, "--token", secret)
         assert (denied.code, denied.err.startswith("error: ")) == (2, True)
+        assert (
+            "token create --role operator"
+            in holdfast(folder, "pause", "web", *trusting, "--token", secret).err
+        )
         (listed,) = [
             t for t in holdfast(folder, "token", "list", "--json", *trusting).json if t["note"] == "for me"
         ]

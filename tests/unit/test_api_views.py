@@ -13,7 +13,8 @@ from holdfast.model.replica import Phase, Role, Slot, State
 from holdfast.model.workload import Needs, Service, Sweep, Workload
 from holdfast.model.world import World
 from holdfast.wire.messages import Used
-from tests.build import node, run, world
+from tests.build import needs, node, run, world
+from tests.play import Play
 
 NOW = 100_000
 
@@ -57,16 +58,37 @@ def seat(of: World, index: int, phase: Phase, why: str = "", role: Role = Role.A
 def test_a_workload_says_what_keeps_it_from_being_as_wanted(
     workload: Workload, states: list[State], why: str
 ) -> None:
-    assert Tally(fleet(workload, *states), workload).why() == why
+    assert Tally(fleet(workload, *states), workload, NOW).why() == why
 
 
 def test_seats_that_were_given_up_and_seats_that_wait_say_why() -> None:
     made = fleet(service(3), State.READY)
     seat(made, 1, Phase.FAILED, "exit code 1")
     seat(made, 2, Phase.OPEN, "n7 was lost")
-    tally = Tally(made, service(3))
+    tally = Tally(made, service(3), NOW)
     assert (tally.ready, tally.failed, tally.wanted) == (1, 1, 3)
     assert tally.why() == "1 gave up (exit code 1), 1 waiting for a node (n7 was lost)"
+
+
+def test_a_seat_that_backs_off_does_not_wait_for_a_node() -> None:
+    made = fleet(service(2), State.READY)
+    seat(made, 1, Phase.OPEN, "exit code 3")
+    made.slots["web/1"] = replace(made.slots["web/1"], failures=2, retry_at=NOW + 1)
+    assert Tally(made, service(2), NOW).why() == "1 failed and will be tried again (exit code 3)"
+    assert Tally(made, service(2), NOW + 1).why() == "1 waiting for a node (exit code 3)"
+
+
+def test_a_new_version_that_fits_nowhere_is_told_though_all_copies_serve() -> None:
+    play = Play(can_launch=False)
+    play.join("a")
+    play.apply(Workload("web", Service(1), needs(cpu=2)))
+    play.obey()
+    play.reapply("web", needs=needs(cpu=20), version=2)
+    play.settle()
+    told = Tally(play.world, play.world.workloads["web"], play.now).why()
+    assert told.startswith(
+        "1 still of an older version than 2 (version 2 cannot take over from version 1; no room:"
+    )
 
 
 def test_a_workload_that_waits_for_others_names_those_that_are_not_settled() -> None:
@@ -76,14 +98,14 @@ def test_a_workload_that_waits_for_others_names_those_that_are_not_settled() -> 
         Workload("web", Service(1), after=("data", "gone")),
     ):
         fold.observe(made, WorkloadApplied(at=1, workload=workload))
-    assert Tally(made, made.workloads["web"]).why() == "waits for data"
+    assert Tally(made, made.workloads["web"], NOW).why() == "waits for data"
 
 
 def test_standbys_are_counted_apart_and_done_seats_are_not_missing() -> None:
     made = fleet(Workload("web", Sweep(2)), State.READY)
     seat(made, 1, Phase.DONE)
     seat(made, 0, Phase.OPEN, role=Role.STANDBY)
-    tally = Tally(made, made.workloads["web"])
+    tally = Tally(made, made.workloads["web"], NOW)
     assert (tally.ready, tally.done, tally.standby, tally.why()) == (1, 1, 0, "")
 
 

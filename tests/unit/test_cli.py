@@ -64,6 +64,16 @@ def test_help_and_version_are_answers_and_not_errors(holdfast: Holdfast) -> None
         assert "Usage: holdfast" in told.out
 
 
+def test_the_list_of_commands_fits_a_terminal_and_no_summary_is_cut(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (("--help",), ("sim", "--help"), ("token", "--help")):
+        commands = holdfast(*words).out.partition("Commands:\n")[2].splitlines()
+        assert commands
+        assert [text for text in commands if len(text) > 80 or "..." in text or text.startswith("    ")] == []
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys, holdfast.cli.main; print({'numpy', 'pydantic', 'msgspec'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

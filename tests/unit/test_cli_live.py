@@ -2,6 +2,7 @@
 what they make of every kind of answer, and how the answers look. Here a little HTTP server answers as it is
 told; the real one is in tests/integration/test_cli_live.py."""
 
+import itertools
 import json
 import os
 import pty
@@ -13,21 +14,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import typer
+from msgspec.structs import replace
+from rich.console import Console
 
 from holdfast.api import shapes
-from holdfast.cli import complete, events, look, status_page, tables, where
+from holdfast.cli import complete, demo, events, look, status_page, tables, up, where
 from holdfast.cli.apply import joined
 from holdfast.cli.client import Client, Unanswered, read
 from holdfast.cli.main import app, main
 from holdfast.cli.rows import Rows, facts
 from holdfast.cli.where import BadAddress, Server
 from holdfast.files.workload import documents
+from holdfast.model import told as model_told
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = "kind: service\nname: web\ncommand: [serve]\n"
@@ -197,8 +202,8 @@ def test_nobody_there_is_said_with_what_to_do(holdfast: Holdfast) -> None:
 @pytest.mark.parametrize(
     ("answer", "code", "error", "hint"),
     [
-        (problem(401, "the token is not known", "ask an admin"), 2, "the token is not known", "ask an admin"),
-        (problem(401, "a token is needed"), 2, "a token is needed", "HOLDFAST_TOKEN"),
+        (problem(401, "a token is needed", "send it as: Authorization"), 2, "a token is needed", "--token"),
+        (problem(401, "the token has expired"), 2, "the token has expired", "$HOLDFAST_TOKEN"),
         (problem(403, "it takes an operator"), 2, "it takes an operator", ""),
         (problem(404, "there is no node called x", "Did you mean: y"), 2, "no node called x", "y"),
         (problem(409, "it is a job"), 2, "it is a job", ""),
@@ -219,6 +224,7 @@ def test_every_bad_answer_is_an_error_and_a_hint(
     assert (told.code, told.out) == (code, "")
     assert f"error: {error}" in told.err or error in told.err
     assert hint in told.err
+    assert "Authorization" not in told.err
 
 
 def test_a_connection_that_breaks_is_no_traceback(holdfast: Holdfast) -> None:
@@ -452,6 +458,8 @@ def test_wrong_words_are_refused_before_anybody_is_asked(
     assert error in told.err
     assert len(told.err.splitlines()) == 2
     assert "hint: " in told.err
+    assert "Value error" not in told.err
+    assert "Input should be" not in told.err
 
 
 def test_a_new_token_stands_alone_on_stdout(holdfast: Holdfast) -> None:
@@ -510,11 +518,30 @@ def test_apply_waits_for_the_newest_version_and_through_a_change_of_leaders(
         told = holdfast("apply", "web.yaml", "--wait", "--url", server.url)
     assert told.code == 0
     assert told.err.splitlines() == [
-        "web: 0 of 1 ready",
+        "web: 1 serving, 0 of 1 new",
         "nobody leads",
-        "web: 0 of 1 ready",
+        "web: 1 serving, 0 of 1 new",
+        "web: 1 of 1 ready, watching that it stays so",
         "web: 1 of 1 ready",
     ]
+
+
+def test_what_crashes_and_is_started_again_is_not_called_ready(holdfast: Holdfast, tmp_path: Path) -> None:
+    """Without a probe it is ready for a moment each time."""
+    (tmp_path / "web.yaml").write_text(WEB)
+    epochs = itertools.count(1)
+
+    def answer(method: str, path: str) -> Answer:
+        if method == "POST":
+            return gives([shapes.Applied("web", "service", "created", 1)])
+        if "replicas" in path:
+            return gives([replace(replica(), id=f"web/0.{next(epochs)}")])
+        return gives(workload(ready=1))
+
+    with listening(answer) as server:
+        told = holdfast("apply", "web.yaml", "--wait", "--timeout", "2s", "--url", server.url)
+    assert told.code == 1
+    assert "error: web is not ready after 2 s" in told.err
 
 
 def test_waiting_ends_with_the_reason_when_the_time_is_over(holdfast: Holdfast, tmp_path: Path) -> None:
@@ -560,6 +587,26 @@ def test_delete_waits_until_nothing_is_left(holdfast: Holdfast) -> None:
     with listening(answer) as server:
         told = holdfast("delete", "web", "--wait", "--url", server.url)
     assert (told.code, told.out, looks) == (0, "web is deleted\n", 3)
+    assert told.err == "web: web/0.1 still there\n", "that it is gone is said once"
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_drain_waits_until_nothing_is_left_and_says_so_once(holdfast: Holdfast, leaves: bool) -> None:
+    looks = 0
+
+    def answer(method: str, path: str) -> Answer:
+        nonlocal looks
+        if method == "POST":
+            return gives(node("a", state="draining"))
+        looks += 1
+        if looks == 1:
+            return gives(node("a", state="draining"))
+        return problem(404, "there is no node called a") if leaves else gives(node("a", replicas=[]))
+
+    with listening(answer) as server:
+        told = holdfast("drain", "a", "--wait", "--url", server.url)
+    assert (told.code, told.out) == (0, "a has left\n" if leaves else "a is empty\n")
+    assert told.err == "a still runs web/0.1\n"
 
 
 # ---- events
@@ -599,6 +646,62 @@ def test_following_goes_on_after_a_break_without_losing_or_doubling_a_line(holdf
     assert ids == ["3", "4.1", "4.1", "5"]
     assert told.code == 2
     assert told.err.splitlines()[-2] == "error: the token has expired"
+
+
+def test_no_more_lines_are_told_than_were_asked_for(holdfast: Holdfast) -> None:
+    """A store gives whole entries, and the last of them may have more lines than fit."""
+    with listening(lambda method, path: gives([line(3, "a"), line(3, "b"), line(4, "c")])) as server:
+        told = holdfast("events", "--limit", "2", "--url", server.url)
+        as_json = holdfast("events", "--limit", "2", "--json", "--url", server.url)
+    assert [text.split()[-1] for text in told.out.splitlines()] == ["b", "c"]
+    assert [one["text"] for one in json.loads(as_json.out)] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("events", "--node", "nope"), "node"),
+        (("events", "--workload", "nope"), "workload"),
+        (("events", "-f", "--node", "nope"), "node"),
+        (("replicas", "--node", "nope"), "node"),
+        (("replicas", "--workload", "nope", "--json"), "workload"),
+    ],
+)
+def test_nothing_about_a_name_that_nobody_knows_is_a_mistake(
+    holdfast: Holdfast, words: tuple[str, ...], kind: str
+) -> None:
+    def answer(method: str, path: str) -> Answer:
+        if path.startswith(("/v1/events", "/v1/replicas")):
+            return gives([])
+        return problem(404, f"there is no {kind} called nope", "There is: a, b")
+
+    with listening(answer) as server:
+        told = holdfast(*words, "--url", server.url)
+    assert (told.code, told.out) == (2, "")
+    assert told.err == f"error: there is no {kind} called nope\nhint: There is: a, b\n"
+
+
+def test_nothing_about_a_name_that_is_known_is_an_answer(holdfast: Holdfast) -> None:
+    about = shapes.Explanation("node", "a", "is gone", [], [], [])
+
+    def answer(method: str, path: str) -> Answer:
+        return gives(about if "explain" in path else node("a") if path == "/v1/nodes/a" else [])
+
+    with listening(answer) as server:
+        told = holdfast("events", "--node", "a", "--workload", "web", "--url", server.url)
+        assert (told.code, told.out) == (0, "nothing has happened\n")
+        assert holdfast("replicas", "--node", "a", "--url", server.url).out == "no replicas\n"
+
+
+def test_logs_as_json_are_one_object_a_line_followed_or_not(holdfast: Holdfast) -> None:
+    with listening(lambda method, path: (200, {}, b"one\ntwo\n")) as server:
+        told = holdfast("logs", "web/0.1", "--json", "--url", server.url)
+        followed = holdfast("logs", "web/0.1", "--json", "-f", "--url", server.url)
+    assert [json.loads(text) for text in told.out.splitlines()] == [
+        {"replica": "web/0.1", "line": "one"},
+        {"replica": "web/0.1", "line": "two"},
+    ]
+    assert (followed.code, followed.out) == (0, told.out)
 
 
 # ---- completion
@@ -718,6 +821,53 @@ def test_the_page_says_what_is_wrong_first() -> None:
     assert "happened" in told
 
 
+def test_what_is_paused_is_shown_as_paused_and_not_as_lost() -> None:
+    states = ("lost", "pending", "stopping")
+    seats = [
+        shapes.Seat(f"web/{n}", "active", "open", "", "", "", state, 0, None, "asked to stop")
+        for n, state in enumerate(states)
+    ]
+    paused = workload(wanted=3, paused=True, seats=seats)
+    assert "‖‖◐" in look.plain(tables.workloads([paused]))
+    told = look.plain(tables.seat_rows(paused))
+    assert (told.count("‖ paused"), told.count("asked to stop")) == (2, 1)
+    assert "✕○◐" in look.plain(tables.workloads([workload(wanted=3, seats=seats)]))
+
+
+def test_a_dead_node_looks_neither_ready_nor_busy() -> None:
+    dead = node("std-a", "dead", replicas=["web/0.1", "web/1.1"])
+    (row,) = look.plain(tables.nodes([dead], bars=False)).splitlines()[1:]
+    assert "ready" not in row
+    assert "2 lost" in row
+    assert "lost, was ready" in look.plain(tables.node_facts(dead))
+    assert "0 lost" not in look.plain(tables.nodes([node("std-a", "dead", replicas=[])], bars=False))
+
+
+def test_names_with_numbers_are_sorted_as_people_count(holdfast: Holdfast) -> None:
+    found = [node("local-10"), node("local-9"), node("a"), node("local-2")]
+    assert sorted(["a10b", "a9b", "9", "a", "b1", ""], key=look.natural) == [
+        "",
+        "9",
+        "a",
+        "a9b",
+        "a10b",
+        "b1",
+    ]
+    told = look.plain(status_page.page(fleet(found, []), [], bars=False))
+    assert told.index("local-2") < told.index("local-9") < told.index("local-10")
+    with listening(lambda method, path: gives(found)) as server:
+        rows = holdfast("nodes", "--url", server.url).out.splitlines()[1:]
+    assert [row.split()[0] for row in rows] == ["a", "local-2", "local-9", "local-10"]
+
+
+def test_a_long_line_goes_on_below_its_own_text() -> None:
+    assert look.hanging("12:00  web  ", "one two three four five six", 34) == (
+        "12:00  web  one two three four\n            five six"
+    )
+    assert look.hanging("", "short", 80) == "short"
+    assert look.hanging("a long beginning ", "and-a-word-that-cannot-be-cut", 20).count("\n") == 0
+
+
 @pytest.mark.parametrize(
     ("fields", "well"),
     [
@@ -834,6 +984,52 @@ def test_nothing_is_said_in_words_too(holdfast: Holdfast) -> None:
 def test_an_answer_of_a_newer_server_is_read_all_the_same() -> None:
     body = msgspec.json.encode({**msgspec.to_builtins(node("a")), "mood": "fine"})
     assert read(body, shapes.Node).name == "a"
+
+
+# ---- up and demo
+
+
+def test_the_demo_counts_from_the_fault_in_its_lines_and_in_its_figures() -> None:
+    lines = [
+        shapes.Line(6, NOW + 60, "event", "a", "its link closed", "a", ""),
+        shapes.Line(7, NOW + 90, "verdict", "a", "dead: gone", "a", ""),
+        shapes.Line(8, NOW + 1_500, "event", "web/0.2", "ready on b", "b", "web"),
+    ]
+    answers = {"/v1/status": {"journal": 5}, "/v1/chaos/kill": {"done": "kill a"}, "/v1/events": lines}
+    paper = StringIO()
+    with listening(lambda method, path: gives(answers[path.partition("?")[0]])) as server:
+        story = demo.Story(server.url, Console(file=paper, width=200))
+        begun = time.time()
+        assert story.chaos("kill", "a") == 5
+        assert begun <= story.struck_at <= time.time()
+        story.struck_at = NOW / 1000
+        story.tell(5)
+        assert story.times(5, "a") == pytest.approx((0.09, 1.5))
+        story.client.close()
+    assert [text.split()[0] for text in paper.getvalue().splitlines()] == ["0.06", "0.09", "1.50"]
+
+
+def test_up_says_how_to_come_by_the_command_where_it_is_not_at_hand(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / ".venv" / "bin" / "activate"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr(sys, "executable", str(script.parent / "python"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert up.way_in() == [". .venv/bin/activate"]
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert up.way_in() == [f". {script}"]
+    script.unlink()
+    assert up.way_in() == []
+
+
+def test_a_line_of_up_fits_the_terminal() -> None:
+    told = model_told.Told(1, NOW, "verdict", "local-1", "dead: " + "silent and nobody reached it, " * 4)
+    assert max(len(text) for text in up.line(told, 80).splitlines()) <= 80
+    assert len(up.line(told, 1000).splitlines()) == 1
 
 
 # ---- on a terminal

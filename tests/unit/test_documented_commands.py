@@ -89,6 +89,21 @@ def test_the_reference_is_what_the_code_says(page: str, made: Callable[[], str])
     assert (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8") == made()
 
 
+def test_the_reference_names_every_variable_and_who_takes_no_json() -> None:
+    commands = dict(cli_reference.commands())
+    silent = [name for name, it in commands.items() if "json" not in {one.name for one in it.params}]
+    assert silent == ["holdfast agent"]
+    read = {one.envvar for it in commands.values() for one in it.params if one.envvar}
+    sources = (ROOT / "src" / "holdfast" / "cli").glob("*.py")
+    read |= {name for file in sources for name in re.findall(r"HOLDFAST_[A-Z_]+[A-Z]", _no_story(file))}
+    assert read == {name for name in cli_reference.VARIABLES if name.startswith("HOLDFAST")}
+
+
+def _no_story(file: Path) -> str:
+    """The programs of the demo have variables of their own."""
+    return "" if file.name in ("demo.py", "reference.py") else file.read_text(encoding="utf-8")
+
+
 def test_every_field_of_the_reference_says_what_it_is_for_or_has_a_telling_name() -> None:
     rows = [line for line in file_reference.page().splitlines() if line.startswith("| `")]
     assert len(rows) > 100
@@ -105,6 +120,17 @@ MARKDOWN = sorted(
 def test_every_link_leads_somewhere(page: Path) -> None:
     targets = LINK.findall(page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_figures_of_the_demo_on_the_front_page_are_those_of_its_lines() -> None:
+    """Lines and summary count from the fault."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    chapters = re.findall(r"^\d\. (?:Kill|Hang)\..*?ready again after [\d.]+ s", page, re.M | re.S)
+    assert len(chapters) == 2
+    for chapter in chapters:
+        dead, ready = re.findall(r"after ([\d.]+) s", chapter)
+        times = {what: at for at, what in re.findall(r"^ +([\d.]+) s +\S+ +(dead|ready)", chapter, re.M)}
+        assert times == {"dead": dead, "ready": ready}
 
 
 def test_the_story_on_the_front_page_is_the_one_that_is_told() -> None:

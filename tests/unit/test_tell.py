@@ -81,6 +81,10 @@ def judged(level: Level, evidence: Evidence | None = None) -> ev.NodeJudged:
     return ev.NodeJudged(at=NOW, node="n1", verdict=verdict, heard_at=NOW)
 
 
+def ended(how: ev.Ended, why: str) -> ev.ReplicaEnded:
+    return ev.ReplicaEnded(at=NOW, replica="web/0.1", node="n1", how=how, why=why)
+
+
 # Every event and its line: kind, subject, text, node, workload. None: nobody would want to read it.
 EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
     (judged(Level.ALIVE), ("verdict", "n1", "alive: the rule", "n1", "")),
@@ -111,6 +115,26 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
         ("event", "web/0.1", "failed on n1: exit code 1", "n1", "web"),
     ),
     (
+        ended(ev.Ended.STOPPED, "asked to stop: killed by signal 15"),
+        ("event", "web/0.1", "stopped on n1 (SIGTERM)", "n1", "web"),
+    ),
+    (
+        ended(ev.Ended.STOPPED, "asked to stop: exit code 0"),
+        ("event", "web/0.1", "stopped on n1 (exit code 0)", "n1", "web"),
+    ),
+    (
+        ended(ev.Ended.STOPPED, "the machine was restarted"),
+        ("event", "web/0.1", "stopped on n1: the machine was restarted", "n1", "web"),
+    ),
+    (
+        ended(ev.Ended.FAILED, "killed by signal 9: out of memory"),
+        ("event", "web/0.1", "failed on n1: killed by SIGKILL: out of memory", "n1", "web"),
+    ),
+    (
+        ended(ev.Ended.FAILED, "killed by signal 42"),
+        ("event", "web/0.1", "failed on n1: killed by signal 42", "n1", "web"),
+    ),
+    (
         ev.ReplicaEnded(at=NOW, replica="web/0.1", node="n1", how=ev.Ended.DONE),
         ("event", "web/0.1", "done on n1", "n1", "web"),
     ),
@@ -135,7 +159,11 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
     ),
     (
         ev.WorkloadApplied(at=NOW, workload=Workload("web", Service(1), version=3, paused=True)),
-        ("user", "web", "applied, version 3, paused", "", "web"),
+        ("user", "web", "paused, version 3", "", "web"),
+    ),
+    (
+        ev.WorkloadApplied(at=NOW, workload=Workload("web", Service(1), version=3)),
+        ("user", "web", "applied, version 3", "", "web"),
     ),
     (ev.WorkloadDeleted(at=NOW, workload="web"), ("user", "web", "deleted", "", "web")),
     (

@@ -13,6 +13,7 @@ browser on this machine can send requests to loopback. A browser says where a pa
 name it was led here; whatever does not come from here is refused.
 """
 
+import asyncio
 import hmac
 import ipaddress
 import time
@@ -24,11 +25,13 @@ import msgspec
 from starlette.requests import Request
 
 from holdfast.api.problems import Refused
+from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Registry, Role, Token
 from holdfast.wire.identity import hashed
 
 RANK = {Role.READ: 1, Role.OPERATOR: 2, Role.ADMIN: 3}  # a join token is no access token
 BELIEVED_S = 5.0
+LOOK_AGAIN_S = 10.0  # at the token of a stream
 TOKENS_KEPT = 1_024
 TOKEN_LENGTH_MAX = 512
 
@@ -36,7 +39,6 @@ FAILURES_MAX = 20.0  # in a row, from one client
 FORGIVEN_PER_S = 1.0
 CLIENTS_KEPT = 4_096
 
-ASK = "ask an admin for one: holdfast token create --role read"
 BRING = "send it as: Authorization: Bearer TOKEN"
 SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -58,26 +60,27 @@ class Access:
         if self.open:
             not_from_elsewhere(request, here)
             return Role.ADMIN
-        role = await self._role(request, registry)
+        ask = f"ask an admin for one: holdfast token create --role {least}"
+        role = await self._role(request, registry, ask)
         if role is Role.JOIN:
-            raise Refused(403, "a join token enrols a node, and does nothing else", ASK)
+            raise Refused(403, "a join token enrols a node, and does nothing else", ask)
         if RANK[role] < RANK[least]:
-            raise Refused(403, f"this needs a token of the role {least}, yours has the role {role}", ASK)
+            raise Refused(403, f"this needs a token of the role {least}, yours has the role {role}", ask)
         return role
 
-    async def _role(self, request: Request, registry: Registry) -> Role:
+    async def _role(self, request: Request, registry: Registry, ask: str) -> Role:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         secret = secret.strip()
         if not secret or scheme.lower() != "bearer":
             raise unauthorized("a token is needed", BRING)
         if len(secret) > TOKEN_LENGTH_MAX:
-            raise unauthorized("this is no token of ours", ASK)
-        token = await self._find(hashed(secret), registry, client_of(request))
+            raise unauthorized("this is no token of ours", ask)
+        token = await self._find(hashed(secret), registry, client_of(request), ask)
         if token.expires_at and token.expires_at <= time.time_ns() // 1_000_000:
-            raise unauthorized(f"the token {token.id} has expired", ASK)
+            raise unauthorized(f"the token {token.id} has expired", ask)
         return token.role
 
-    async def _find(self, digest: bytes, registry: Registry, client: str) -> Token:
+    async def _find(self, digest: bytes, registry: Registry, client: str, ask: str = "") -> Token:
         now = self._clock()
         known = self._believed.get(digest)
         if known is not None and now < known.until:
@@ -88,11 +91,23 @@ class Access:
         if token is None or not hmac.compare_digest(token.hash, digest):
             self._believed.pop(digest, None)
             self._failures.add(client, now)
-            raise unauthorized("the token is not known, or was revoked", ASK)
+            raise unauthorized("the token is not known, or was revoked", ask)
         self._believed[digest] = Believed(token, now + BELIEVED_S)
         if len(self._believed) > TOKENS_KEPT:
             self._believed.popitem(last=False)
         return token
+
+    async def lapsed(self, request: Request, registry: Registry, least: Role, here: str) -> None:
+        """Returns when whoever asked would not be let in any more: no stream outlives its token."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            try:
+                await self.admit(request, registry, least, here)
+            except Refused as refused:
+                if refused.status_code in (401, 403):
+                    return
+            except PortError:
+                continue  # nobody can say
 
     def forget(self, token_id: str) -> None:
         """It was revoked here: no reason to believe it any longer."""

@@ -198,7 +198,7 @@ class Step(Shape, frozen=True, gc=False):
 class Preview(Shape, frozen=True, gc=False):
     """What would happen, decided by the real loop on a copy of the world."""
 
-    changes: Annotated[list[str], Meta(description="what is applied: created, changed (what), unchanged")]
+    changes: Annotated[list[str], Meta(description="what would be created, changed (how), or stay as it is")]
     steps: list[Step]
     pending: Annotated[list[str], Meta(description="what would still wait, and why")]
 

@@ -3,8 +3,10 @@
 A few words for a list of many workloads; `core.explain` looks more closely at one.
 """
 
+from holdfast.core import pending
 from holdfast.core.seats import may_start, settled
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
+from holdfast.model.units import Instant
 from holdfast.model.workload import Sweep, Workload, wanted
 from holdfast.model.world import World
 
@@ -12,12 +14,13 @@ FOREMOST = (State.READY, State.STARTING, State.PLACED, State.STOPPING, State.LOS
 
 
 class Tally:
-    def __init__(self, world: World, of: Workload) -> None:
-        self.world, self.workload = world, of
+    def __init__(self, world: World, of: Workload, now: Instant) -> None:
+        self.world, self.workload, self.now = world, of, now
         self.slots = [world.slots[slot] for slot in world.of_workload.get(of.name, ())]
         self.filling: dict[str, Replica] = {}  # slot -> what is in it
-        self.ready = self.done = self.failed = self.standby = self.starting = self.seats = 0
-        self.why_failed = self.why_waits = ""
+        self.ready = self.done = self.failed = self.standby = self.starting = self.resting = self.seats = 0
+        self.why_failed = self.why_rests = self.why_waits = ""
+        self.outdated = 0
         for slot in self.slots:
             self._count(slot)
         promised = of.name in world.promised and self.seats  # then redundancy chose how many
@@ -28,6 +31,7 @@ class Tally:
         state = None
         if filling is not None:
             self.filling[slot.id], state = filling, filling.state
+            self.outdated += filling.id in self.world.outdated
         if slot.role is Role.STANDBY:
             self.standby += state is State.READY
         elif slot.phase is not Phase.CLOSED:
@@ -44,6 +48,9 @@ class Tally:
             self.ready += 1
         elif state in LIVE:
             self.starting += 1
+        elif slot.failures and self.now < slot.retry_at:
+            self.resting += 1
+            self.why_rests = self.why_rests or slot.why
         else:
             self.why_waits = self.why_waits or slot.why
 
@@ -71,13 +78,22 @@ class Tally:
             parts.append(f"{self.failed} gave up{_because(self.why_failed)}")
         if self.starting:
             parts.append(f"{self.starting} starting")
+        if self.resting:
+            parts.append(f"{self.resting} failed and will be tried again{_because(self.why_rests)}")
         waiting = self._waiting()
         if waiting > 0:
             parts.append(f"{waiting} waiting for a node{_because(self.why_waits)}")
+        if self.outdated:
+            parts.append(self._rollout())
         return ", ".join(parts)
 
+    def _rollout(self) -> str:
+        still = f"{self.outdated} still of an older version than {self.workload.version}"
+        stuck = pending.rollout(self.world, self.workload, self.now)
+        return still + (_because("; ".join(stuck[0].because)) if stuck else "")
+
     def _waiting(self) -> int:
-        shape, going = self.workload.shape, self.ready + self.starting
+        shape, going = self.workload.shape, self.ready + self.starting + self.resting
         waiting = self.wanted - going - self.done - self.failed
         if isinstance(shape, Sweep) and shape.parallel:
             return min(waiting, shape.parallel - going)  # the turn of the others comes later

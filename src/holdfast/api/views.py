@@ -114,7 +114,7 @@ def workload_of(sight: Sight, name: str, *, seats_max: int = SEATS_LISTED_MAX) -
     it = world.workloads.get(name)
     if it is None:
         return None
-    tally = Tally(world, it)
+    tally = Tally(world, it, sight.now)
     slots = tally.shown(seats_max) if seats_max else tally.slots
     shape = it.shape
     return shapes.Workload(

@@ -5,9 +5,9 @@ append: all of them, or none. What an apply means for something that is there al
 say; nothing is decided here.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query
@@ -21,7 +21,7 @@ from holdfast.api.gate import JSON, Operate, Read, media_type
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
 from holdfast.core import revise
-from holdfast.core.preview import preview, twin
+from holdfast.core.preview import Preview, preview, twin
 from holdfast.files.workload import Wanted, documents
 from holdfast.model.event import Event, PolicyApplied, PoolApplied, WorkloadApplied, WorkloadDeleted
 from holdfast.model.policy import Policy
@@ -73,13 +73,15 @@ async def apply(request: Request, edge: ThisEdge, role: ThisRole, file: FileName
 )
 async def plan(request: Request, edge: ThisEdge, file: FileName = SENT) -> Response:
     wanted = await _sent(request, edge, file)
-    async with edge.thinking:
-        plane = edge.plane
-        now = plane.now()
-        changes = list(_changes(plane.world, wanted, now))
+    changes: list[Change] = []
+
+    def run() -> Callable[[], Preview]:
+        world, now = edge.plane.world, edge.plane.now()
+        changes.extend(_changes(world, wanted, now))
         events = [change.event for change in changes if change.event is not None]
-        # Copied here, where nobody writes meanwhile; thought about where it holds up nobody.
-        found = await asyncio.to_thread(preview, twin(plane.world), events, now)
+        return partial(preview, twin(world), events, now)
+
+    found = await edge.think(run)
     return give(
         shapes.Preview(
             changes=[_in_words(change.applied) for change in changes],
@@ -90,8 +92,10 @@ async def plan(request: Request, edge: ThisEdge, file: FileName = SENT) -> Respo
 
 
 def _in_words(applied: shapes.Applied) -> str:
+    """Of a dry run: nothing has been done."""
     what = f" ({', '.join(applied.changes)})" if applied.changes else ""
-    return f"{applied.kind} {applied.name}: {applied.outcome}{what}"
+    would = {"unchanged": "would stay as it is"}.get(applied.outcome, f"would be {applied.outcome}")
+    return f"{applied.kind} {applied.name}: {would}{what}"
 
 
 async def _sent(request: Request, edge: Edge, file: str) -> list[Wanted]:
@@ -102,8 +106,7 @@ async def _sent(request: Request, edge: Edge, file: str) -> list[Wanted]:
         text = (await request.body()).decode()
     except UnicodeDecodeError as error:
         raise Refused(422, "the body is not UTF-8 text", problems=[str(error)]) from None
-    async with edge.thinking:
-        return await asyncio.to_thread(_read, text, file, kind == JSON)
+    return await edge.think(lambda: partial(_read, text, file, kind == JSON))
 
 
 def _read(text: str, file: str, is_json: bool) -> list[Wanted]:

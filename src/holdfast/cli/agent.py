@@ -21,16 +21,23 @@ def agent(
         list[str] | None,
         typer.Option(metavar="URL[,URL...]", help="The control planes; may be given more than once."),
     ] = None,
-    name: Annotated[str | None, typer.Option(metavar="NODE", help="Of this node; else the host's.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NODE", show_default="the host's", help="Of this node.")
+    ] = None,
     root: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where the node keeps its key, its replicas and their logs."),
+        typer.Option(
+            metavar="DIR",
+            show_default="~/.local/state/holdfast/nodes/NODE",
+            help="Where the node keeps its key, its replicas and their logs.",
+        ),
     ] = None,
     token: Annotated[
-        str | None, typer.Option(metavar="T", help=f"Join token; better in ${TOKEN_VARIABLE} or a file.")
+        str | None, typer.Option(metavar="T", help=f"Join token; better a file, or ${TOKEN_VARIABLE}.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A file with the join token.")
+        Path | None,
+        typer.Option(metavar="FILE", help="A file with the join token; needed for the first start only."),
     ] = None,
     pool: Annotated[str | None, typer.Option(metavar="POOL", help="The pool to join.")] = None,
     offer: Annotated[
@@ -56,14 +63,17 @@ def agent(
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Trust any certificate.")] = False,
     checkpoints: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where programs keep checkpoints; better shared.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", show_default="in --root", help="Where programs keep checkpoints; better shared."
+        ),
     ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
     stop_all_on_exit: Annotated[
         bool, typer.Option("--stop-all-on-exit", help="Stop what runs here when the agent is ended.")
     ] = False,
 ) -> None:
-    """Make this machine a node: run what the control plane wants here."""
+    """Make this machine a node. It runs what the control plane wants here."""
     told = dict(locals())  # each option under its own name
     if told.pop("token"):
         os.environ[TOKEN_VARIABLE] = str(token)

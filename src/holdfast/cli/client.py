@@ -224,8 +224,8 @@ def refused(status: int, body: bytes, location: str = "") -> Unanswered:
         what = f"sends us to {location}" if location else f"answers with status {status}"
         return Unanswered([f"what is there is no control plane: it {what}"], "look at --url", status)
     hint = problem.hint
-    if status == 401 and not hint:
-        hint = "give --token, or set HOLDFAST_TOKEN"
+    if status == 401:  # its own hint is for programs, which send a header
+        hint = "give one with --token TOKEN or in $HOLDFAST_TOKEN; an admin makes them: holdfast token create"
     return Unanswered(problem.problems or [problem.detail or problem.title], hint, status)
 
 

@@ -58,7 +58,7 @@ class Broken(Exception):
 def demo(
     json: Annotated[bool, typer.Option("--json", help="End with the figures as one JSON object.")] = False,
 ) -> None:
-    """Tell the story of a small fleet by itself: start, run, kill, hang, drain. About a minute."""
+    """Tell the story of a small fleet by itself. Start, run, kill, hang, drain: about a minute."""
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
@@ -105,8 +105,9 @@ def _kill(story: "Story") -> dict[str, float]:
     story.tell(seq)
     verdict, again = story.times(seq, victim)
     story.say(
-        f"dead after {verdict:.2f} s, everything ready again after [bold]{again:.2f} s[/]. The job went on "
-        "where it was: its old copy is provably gone, the provider confirmed it."
+        f"dead after {verdict:.2f} s, everything ready again after {again:.2f} s. The job went on where it "
+        "was: its old copy is provably gone, the provider confirmed it.",
+        loud=f"{again:.2f} s",
     )
     return {"kill_verdict_s": verdict, "kill_ready_s": again}
 
@@ -120,8 +121,9 @@ def _hang(story: "Story") -> dict[str, float]:
     story.tell(seq)
     verdict, again = story.times(seq, victim)
     story.say(
-        f"dead after {verdict:.2f} s: it was silent [italic]and[/] no peer in another zone reached it; "
-        f"ready again after [bold]{again:.2f} s[/]."
+        f"dead after {verdict:.2f} s: it was silent and no peer in another zone reached it; "
+        f"ready again after {again:.2f} s.",
+        loud=f"{again:.2f} s",
     )
     return {"hang_verdict_s": verdict, "hang_ready_s": again}
 
@@ -139,7 +141,8 @@ def _drain(story: "Story") -> dict[str, float]:
         story.hurry(begun, 30, f"{node} is empty")
     took = time.monotonic() - begun
     story.tell(seq)
-    story.say(f"empty after {took:.2f} s; the service never had fewer than [bold]{least} of 3[/] ready.")
+    loud = f"{least} of 3"
+    story.say(f"empty after {took:.2f} s; the service never had fewer than {loud} ready.", loud)
     return {"drain_s": took, "ready_least": least}
 
 
@@ -197,6 +200,7 @@ class Story:
         self.out = out
         self.client: httpx.Client = httpx.Client(base_url=url, timeout=30)
         self.chapter = 0
+        self.struck_at = 0.0  # when the deed was done that is told of
 
     # asking
 
@@ -207,7 +211,10 @@ class Story:
         return answer.json()
 
     def order(self, path: str, **body: object) -> int:
-        """How long the journal was when the order was given."""
+        """How long the journal was when the order was given. All times count from here."""
+        import time
+
+        self.struck_at = time.time()
         before = int(self.get("/v1/status")["journal"])
         answer = self.client.post(path, json=body)
         if answer.is_error:
@@ -215,9 +222,6 @@ class Story:
         return before
 
     def chaos(self, deed: str, node: str) -> int:
-        import time
-
-        self.struck_at = time.time()
         return self.order(f"/v1/chaos/{deed}", node=node)
 
     def apply(self, text: str) -> None:
@@ -289,10 +293,23 @@ class Story:
         if self.chapter and self.out.is_terminal:
             time.sleep(READ_S)
         self.chapter += 1
-        self.out.print(f"\n[bold]{self.chapter}. {word}.[/] {text}")
+        self.out.print()
+        self.show(f"{self.chapter}. ", f"{word}. {text}", f"{word}.")
 
-    def say(self, text: str) -> None:
-        self.out.print(f"   {text}")
+    def say(self, text: str, loud: str = "") -> None:
+        self.show("   ", text, loud)
+
+    def show(self, first: str, text: str, loud: str = "") -> None:
+        """Wrapped before it is coloured: marks have no width."""
+        from rich.text import Text
+
+        from holdfast.cli import look
+
+        shown = Text(look.hanging(first, text, look.width()))
+        shown.stylize("dim", 0, len(first))
+        if loud:
+            shown.highlight_words([loud], "bold")
+        self.out.print(shown)
 
     def nodes(self) -> None:
         for node in self.get("/v1/nodes"):
@@ -305,13 +322,10 @@ class Story:
 
     def tell(self, since: int) -> None:
         """What the control plane wrote down, with the time since the deed."""
-        lines = self.get("/v1/events", since=since, limit=1000)
-        begun = lines[0]["at_ms"] if lines else 0
-        for line in lines:
-            if line["workload"] == "squares" or not _told(line):
-                continue
-            after = (line["at_ms"] - begun) / 1000
-            self.out.print(f"   [dim]{after:6.2f} s  {line['subject']:<9}[/] {line['text']}", markup=True)
+        for line in self.get("/v1/events", since=since, limit=1000):
+            if line["workload"] != "squares" and _told(line):
+                after = line["at_ms"] / 1000 - self.struck_at
+                self.show(f"   {after:6.2f} s  {line['subject']:<9} ", line["text"])
 
 
 def _told(line: "Any") -> bool:

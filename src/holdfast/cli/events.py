@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import complete, say
-from holdfast.cli.options import Json
 from holdfast.cli.talk import talks
 
 if TYPE_CHECKING:
@@ -30,16 +29,20 @@ def events(
         str, typer.Option("--workload", metavar="NAME", help="Only of it.", autocompletion=complete.workloads)
     ] = "",
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, max=1000, help="The last N.")] = 50,
-    json: Json = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: one list; with -f, one object a line.")
+    ] = False,
 ) -> None:
     """Tell what happened, the latest last. Verdicts, actions with their reasons, what people did."""
     from holdfast.api.shapes import Line
     from holdfast.cli import client, look
 
     body = api.get("/v1/events", node=node, workload=workload, limit=limit)
-    lines = client.read(body, list[Line])
+    lines = client.read(body, list[Line])[-limit:]  # an entry is given whole, and may have several lines
+    if not lines:
+        _must_be_known(api, node=node, workload=workload)
     if json and not follow:
-        say.raw(body)
+        say.as_json(lines)
         return
     for line in lines:
         _print(line, json=json)
@@ -49,6 +52,13 @@ def events(
         last = str(max((line.seq for line in lines), default=0))
         for line in following(api, last, node=node, workload=workload):
             _print(line, json=json)
+
+
+def _must_be_known(api: "Client", **names: str) -> None:
+    """A name that there neither is nor was is misspelt: what can be explained has at least a history."""
+    for kind, name in names.items():
+        if name:
+            api.get(f"/v1/explain/{kind}", name=name)
 
 
 def _print(line: "Line", *, json: bool) -> None:

@@ -42,7 +42,7 @@ def nodes(api: "Client", name: NodeName = "", json: Json = False) -> None:
     if name:
         look.show(tables.node_facts(client.read(body, Node)))
         return
-    found = client.read(body, list[Node])
+    found = sorted(client.read(body, list[Node]), key=lambda node: look.natural(node.name))
     look.show(tables.nodes(found, bars=sys.stdout.isatty()) if found else "no nodes")
 
 
@@ -69,15 +69,24 @@ def workloads(api: "Client", name: WorkloadName = "", json: Json = False) -> Non
 @talks
 def replicas(api: "Client", workload: OfWorkload = "", node: OnNode = "", json: Json = False) -> None:
     """List the replicas: what runs where."""
-    body = api.get("/v1/replicas", workload=workload, node=node)
-    if json:
-        say.raw(body)
-        return
     from holdfast.api.shapes import Replica
     from holdfast.cli import client, look, tables
 
-    found = client.read(body, list[Replica])
+    body = api.get("/v1/replicas", workload=workload, node=node)
+    found = sorted(client.read(body, list[Replica]), key=lambda replica: look.natural(replica.id))
+    if not found:
+        _must_exist(api, workloads=workload, nodes=node)
+    if json:
+        say.raw(body)
+        return
     look.show(tables.replicas(found) if found else "no replicas")
+
+
+def _must_exist(api: "Client", **names: str) -> None:
+    """None of something that does not exist is no answer but a mistake."""
+    for kind, name in names.items():
+        if name:
+            api.get(f"/v1/{kind}/{_path(name)}")
 
 
 @talks

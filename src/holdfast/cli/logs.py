@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import complete, say
-from holdfast.cli.options import Json
 from holdfast.cli.talk import talks
 
 if TYPE_CHECKING:
@@ -28,7 +27,9 @@ def logs(
         int | None,
         typer.Option("--tail", metavar="N", min=0, max=100_000, help="Only the last N lines of each."),
     ] = None,
-    json: Json = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: one object a line, with -f and without.")
+    ] = False,
 ) -> None:
     """Print what a replica wrote, or every replica of a workload. A replica's node keeps it."""
     import asyncio

@@ -4,7 +4,9 @@ Green is well, yellow is in doubt or on its way, red is lost, and what nobody ne
 nobody watches (a pipe, a file) there are neither colours nor bars, and no line is cut.
 """
 
+import re
 import sys
+import textwrap
 import time
 from collections.abc import Iterable
 from io import StringIO
@@ -23,7 +25,7 @@ VERDICTS |= {"dead": ("✕", "red")}
 STATES = {"ready": "", "lost": "red", "failed": "red", "done": "green"}
 UNUSUAL = "yellow"  # any other state: on its way from one to another
 SEATS = {"ready": ("●", "green"), "done": ("✓", "green"), "lost": ("✕", "red"), "failed": ("✕", "red")}
-SEATS |= {"pending": ("○", "yellow"), "closed": ("·", "dim")}
+SEATS |= {"pending": ("○", "yellow"), "closed": ("·", "dim"), "paused": ("‖", "dim")}
 ON_ITS_WAY = ("◐", "yellow")
 KINDS = {"verdict": "yellow", "action": "cyan", "held": "magenta", "finding": "yellow", "user": "bold"}
 OUTCOMES = {"created": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
@@ -45,6 +47,23 @@ def plain(what: RenderableType, width: int = WIDTH_OF_PIPES) -> str:
     paper = StringIO()
     Console(file=paper, width=width, highlight=False, color_system=None).print(what)
     return "\n".join(line.rstrip() for line in paper.getvalue().rstrip().splitlines())
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """To sort by: local-2 comes before local-10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def hanging(first: str, text: str, width: int) -> str:
+    """A line that goes on below its own text, and not below what stands before it."""
+    room = max(20, width - len(first))
+    parts = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return first + ("\n" + " " * len(first)).join(parts)
+
+
+def width() -> int:
+    """Where nobody watches, no line is cut."""
+    return console().width if sys.stdout.isatty() else WIDTH_OF_PIPES
 
 
 def marked(mark: tuple[str, str], word: str) -> Text:

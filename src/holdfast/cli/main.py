@@ -28,6 +28,11 @@ from holdfast.cli.up import up
 
 # typer carries its own copy of click in some versions; this is the class that both call UsageError
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+JARGON = (  # of the checker that typer uses
+    ("Value error, ", ""),
+    ("Input should be", "expected"),
+    (", unable to parse string as an integer", ""),
+)
 
 app = typer.Typer(
     help="Say what must stay up and what you will pay, and it stays up.",
@@ -103,6 +108,8 @@ def _misused(error: Exception) -> int:
     message = " ".join(str(getattr(error, "message", "") or error).split())
     if hasattr(error, "format_message"):
         message = " ".join(error.format_message().split())
+    for jargon, plain in JARGON:
+        message = message.replace(jargon, plain)
     print(f"error: {message.rstrip('.')}", file=sys.stderr)
     print(f"hint: {context.command_path if context else 'holdfast'} --help", file=sys.stderr)
     return BAD_INPUT

@@ -33,22 +33,28 @@ def drain(
     api: "Client",
     node: NodeName,
     deadline: Annotated[
-        str, typer.Option("--deadline", metavar="TIME", help="Everything has left by then.")
+        str,
+        typer.Option(
+            "--deadline",
+            metavar="TIME",
+            show_default="the policy's, 5m",
+            help="By then all is stopped, with a successor or without.",
+        ),
     ] = "",
     wait: Wait = False,
     timeout: Timeout = "10m",
     json: Json = False,
 ) -> None:
-    """Move everything off a node. Without a gap where it can be done; nothing new goes there."""
+    """Move everything off a node. A copy that may run twice is replaced first, and stopped when its successor
+    is ready; an exclusive job is stopped as soon as there is room for it elsewhere, saves, and starts there.
+    The node takes nothing new until `holdfast uncordon`."""
     body = {"deadline_ms": say.duration(deadline, "--deadline") if deadline else None}
     patience_ms = say.duration(timeout, "--timeout")
     answer = api.post(_node(node, "drain"), body)
-    if wait:
-        _until_empty(api, node, patience_ms)
-    _done(answer, f"{node} is {'empty' if wait else 'draining'}", json=json)
+    _done(answer, _until_empty(api, node, patience_ms) if wait else f"{node} is draining", json=json)
 
 
-def _until_empty(api: "Client", node: str, timeout_ms: int) -> None:
+def _until_empty(api: "Client", node: str, timeout_ms: int) -> str:
     from holdfast.api.shapes import Node
     from holdfast.cli import client, waiting
 
@@ -63,7 +69,7 @@ def _until_empty(api: "Client", node: str, timeout_ms: int) -> None:
             return True, f"{node} is empty"
         return False, f"{node} still runs {', '.join(found.replicas)}"
 
-    waiting.until(look, timeout_ms, f"{node} is not empty", f"holdfast explain node {node}")
+    return waiting.until(look, timeout_ms, f"{node} is not empty", f"holdfast explain node {node}")
 
 
 @talks
@@ -114,7 +120,8 @@ def delete(
     timeout: Timeout = "2m",
     json: Json = False,
 ) -> None:
-    """Stop workloads, and forget them."""
+    """Stop workloads, and forget them. Checkpoints are kept where they are, and epochs are not used again: a
+    workload of the same name finds the checkpoints and goes on counting."""
     import msgspec
 
     patience_ms = say.duration(timeout, "--timeout")

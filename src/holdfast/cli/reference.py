@@ -11,10 +11,10 @@ from holdfast.cli.talk import CONNECTION
 
 HEAD = """# The command line
 
-Every command takes `--help` and `--json`; with `--json` the last line of the output is one JSON value (with
-`-f`, every line is one). Exit codes: 0 all is well, 1 it could not be done or a promise was broken, 2 the
-input is wrong, 130 interrupted. Errors go to stderr as `error:` and `hint:` lines. Colours and bars are for
-terminals (`NO_COLOR=1`: not even there); what is piped is plain, and no line is cut.
+Every command takes `--help`, and every one but `agent` takes `--json`: then the last line of the output is
+one JSON value (of `logs` and `events -f`, every line is one). Exit codes: 0 all is well, 1 it could not be
+done or a promise was broken, 2 the input is wrong, 130 interrupted. Errors go to stderr as `error:` and
+`hint:` lines. Colours and bars are for terminals; what is piped is plain, and no line is cut.
 `holdfast --install-completion` teaches your shell to complete commands, options, files, and the names of
 nodes, workloads, replicas and pools.
 
@@ -27,9 +27,25 @@ Commands that talk to a control plane take these as well, and look further if th
 | `--ca FILE` | what the system trusts | {ca} |
 | `--insecure` | | {insecure} |
 
+The environment says what options do not:
+
+| | |
+|---|---|
+{variables}
+
 This page is made by `python -m holdfast.cli.reference` and checked by a test.
 """
 SHARED = tuple(CONNECTION)
+VARIABLES = {
+    "HOLDFAST_URL": "`--url` of commands that talk to a control plane",
+    "HOLDFAST_TOKEN": "their `--token`",
+    "HOLDFAST_CA": "their `--ca`",
+    "HOLDFAST_DIR": "`--dir` of `up` and `serve`; other commands look there first for `url` and `token`",
+    "HOLDFAST_DATABASE": "`--database` of `serve`",
+    "HOLDFAST_JOIN_TOKEN": "the join token of `agent`; on its command line others could read it",
+    "XDG_STATE_HOME": "where `agent` keeps its `--root`, instead of `~/.local/state`",
+    "NO_COLOR": "no colours, not even on a terminal",
+}
 
 
 def commands(command: Any = None, name: str = "holdfast") -> Iterator[tuple[str, Any]]:
@@ -46,7 +62,8 @@ def commands(command: Any = None, name: str = "holdfast") -> Iterator[tuple[str,
 def page() -> str:
     told = {name: hint.__metadata__[0].help for name, (hint, _) in CONNECTION.items()}
     sections = (line for name, command in commands() for line in _section(name, command))
-    return "\n".join([HEAD.format(**told), *sections])
+    variables = "\n".join(f"| `{name}` | {what} |" for name, what in VARIABLES.items())
+    return "\n".join([HEAD.format(**told, variables=variables), *sections])
 
 
 def _section(name: str, command: Any) -> Iterator[str]:
@@ -65,10 +82,18 @@ def _row(parameter: Any) -> str:
         needed = "*required*" if parameter.required else ""
         return f"| `{_cell(name)}` | {needed} | {parameter.help} |"
     takes = "" if parameter.is_flag else f" {parameter.metavar or 'VALUE'}"
-    default = "" if parameter.default in (None, "") or parameter.is_flag else f"`{parameter.default}`"
-    default = "*required*" if parameter.required else default
-    names = ", ".join(parameter.opts)
-    return f"| `{_cell(names + takes)}` | {default} | {parameter.help} |"
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    also = f" Also ${parameter.envvar}." if parameter.envvar else ""
+    return f"| `{_cell(names + takes)}` | {_default(parameter)} | {parameter.help}{also} |"
+
+
+def _default(parameter: Any) -> str:
+    """What is found out only when the command runs has its default in words."""
+    if parameter.required:
+        return "*required*"
+    if isinstance(parameter.show_default, str):
+        return parameter.show_default
+    return "" if parameter.default in (None, "") or parameter.is_flag else f"`{parameter.default}`"
 
 
 def _cell(text: str) -> str:

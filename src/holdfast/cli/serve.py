@@ -23,10 +23,13 @@ def serve(
             "--database",
             metavar="URL",
             envvar="HOLDFAST_DATABASE",
-            help="sqlite:///FILE or postgresql://USER@HOST/NAME; SQLite in --dir if not given.",
+            show_default="SQLite in --dir",
+            help="sqlite:///FILE or postgresql://USER@HOST/NAME.",
         ),
     ] = "",
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Unique; HOST:PORT if not given.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", show_default="HOST:PORT", help="Of this one; unique.")
+    ] = "",
     url: Annotated[
         str, typer.Option("--url", metavar="URL", help="Where agents and other control planes reach it.")
     ] = "",

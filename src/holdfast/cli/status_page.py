@@ -18,8 +18,8 @@ def page(status: Status, events: Sequence[Line], *, bars: bool, rows: int | None
     parts: list[RenderableType] = [head(status), *(brake(one, status.now_ms) for one in status.brakes)]
     taken = len(parts) + 8 + min(len(events), 8)
     room = ROOM if rows is None else max(4, rows - taken)
-    workloads = sorted(status.workloads, key=lambda w: (tables.as_wanted(w), w.name))
-    nodes = sorted(status.nodes, key=lambda node: (_rank(node), node.name))
+    workloads = sorted(status.workloads, key=lambda w: (tables.as_wanted(w), look.natural(w.name)))
+    nodes = sorted(status.nodes, key=lambda node: (_rank(node), look.natural(node.name)))
     for_workloads = min(len(workloads), max(2, room // 2, room - len(nodes)))
     for_nodes = max(2, room - for_workloads)
     parts += ["", *_workloads(workloads, for_workloads), "", *_nodes(nodes, for_nodes, bars=bars)]

@@ -1,7 +1,7 @@
 """Nodes, workloads, replicas and pools as tables: one row each, trouble in words at the end."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.text import Text
 
@@ -13,6 +13,8 @@ from holdfast.model.units import many, seconds, usd
 SEATS_SHOWN = 24
 SILENT_MS = 3_000  # a silence worth a word
 COMING = {"launching", "booting"}
+DEAD = "dead"  # a verdict; the state of such a node is the last one that it had
+GONE = {"pending", "lost"}  # a seat in which nothing runs: as it should be, while its workload is paused
 
 
 def nodes(found: Sequence[Node], *, bars: bool) -> Rows:
@@ -23,16 +25,22 @@ def nodes(found: Sequence[Node], *, bars: bool) -> Rows:
         made.add(
             Text(node.name, "bold"),
             Text("-", "dim") if node.state in COMING else look.verdict(node.verdict),
-            look.state(node.state),
+            Text("lost", "red") if node.verdict == DEAD else look.state(node.state),
             node.pool,
             node.place.zone,
             _cpu(node, bars=bars),
             _memory(node, bars=bars),
             *([_gpu(node, bars=bars)] if gpus else []),
-            str(len(node.replicas)),
+            _runs(node),
             remark=Text(remark(node), "dim" if node.verdict == "alive" else look.UNUSUAL),
         )
     return made
+
+
+def _runs(node: Node) -> str:
+    """What is on a dead node still counts until it is proven gone, but nobody would say that it runs."""
+    count = len(node.replicas)
+    return f"{count} lost" if count and node.verdict == DEAD else str(count)
 
 
 def _usage(used: float | None, free: float, all_of_it: float, words: str, *, bars: bool) -> Text:
@@ -92,7 +100,7 @@ def workloads(found: Sequence[Workload]) -> Rows:
             Text(workload.name, "bold"),
             workload.kind,
             progress(workload),
-            seats(workload.seats),
+            seats(workload),
             look.amount(workload.needs),
             remark=Text("paused" if workload.paused else workload.why, look.UNUSUAL),
         )
@@ -122,9 +130,14 @@ def progress(workload: Workload) -> Text:
     return Text(words, "red" if workload.failed else colour)
 
 
-def seats(found: Iterable[Seat]) -> Text:
+def seat_word(workload: Workload, seat: Seat) -> str:
+    word = seat.state if seat.phase == "open" else seat.phase
+    return "paused" if workload.paused and word in GONE else word
+
+
+def seats(workload: Workload) -> Text:
     """One mark a seat."""
-    marks = [look.seat(seat.state if seat.phase == "open" else seat.phase) for seat in found]
+    marks = [look.seat(seat_word(workload, seat)) for seat in workload.seats]
     shown = Text.assemble(*marks[:SEATS_SHOWN])
     return shown + Text(f" +{len(marks) - SEATS_SHOWN}", "dim") if len(marks) > SEATS_SHOWN else shown
 
@@ -132,7 +145,7 @@ def seats(found: Iterable[Seat]) -> Text:
 def seat_rows(workload: Workload) -> Rows:
     made = Rows("SLOT", "STATE", "REPLICA", "NODE", "ROLE", "FAILURES", "DOWN", spare=("ROLE", "FAILURES"))
     for seat in workload.seats:
-        word = seat.state if seat.phase == "open" else seat.phase
+        word = seat_word(workload, seat)
         made.add(
             seat.slot,
             look.marked(look.seat(word), word),
@@ -141,7 +154,7 @@ def seat_rows(workload: Workload) -> Rows:
             seat.role,
             str(seat.failures),
             "-" if seat.down_ms is None else seconds(seat.down_ms),
-            remark=Text(seat.why, look.UNUSUAL),
+            remark=Text("" if word == "paused" else seat.why, look.UNUSUAL),
         )
     return made
 
@@ -200,7 +213,7 @@ def node_facts(node: Node) -> Rows:
     return facts(
         ("verdict", f"{node.verdict} for {look.ago(now - node.verdict_since_ms)}: {node.rule}"),
         ("evidence", node.evidence),
-        ("state", f"{node.state} for {look.ago(now - node.state_since_ms)}"),
+        ("state", _state(node, now)),
         ("place", " / ".join((node.place.provider, node.place.region, node.place.zone, node.place.rack))),
         ("pool", f"{node.pool}, offer {node.offer}"),
         ("address", node.address),
@@ -214,6 +227,12 @@ def node_facts(node: Node) -> Rows:
         ("findings", "; ".join(node.findings)),
         ("replicas", ", ".join(node.replicas)),
     )
+
+
+def _state(node: Node, now: int) -> str:
+    if node.verdict == DEAD:
+        return f"lost, was {node.state}"
+    return f"{node.state} for {look.ago(now - node.state_since_ms)}"
 
 
 def workload_facts(workload: Workload) -> Rows:

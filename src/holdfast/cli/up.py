@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from holdfast.model.pool import Pool
     from holdfast.model.told import Told
 
+TRY = ("holdfast apply examples/web.yaml", "holdfast status", "holdfast chaos kill NODE")
+
 
 def up(
     nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=1, max=100, help="Local nodes.")] = 3,
@@ -25,7 +27,7 @@ def up(
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not tell what happens.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
 ) -> None:
-    """Keep a small fleet on this machine: try everything on it, kill its nodes, see what happens."""
+    """Keep a small fleet on this machine. Try everything on it, kill its nodes, see what happens."""
     import asyncio
 
     from holdfast import wiring
@@ -51,6 +53,8 @@ def up(
                 telling.cancel()
                 if not json:
                     print("\nstopping: nodes and what runs on them end too", flush=True)
+        if not json:
+            print("stopped", flush=True)
 
     run(work)
 
@@ -88,15 +92,17 @@ async def _tell(plane: "Plane", local: "Pool", *, quiet: bool, json: bool) -> No
     """Says when it is ready, then what happens."""
     import asyncio
 
+    from holdfast.cli import look
     from holdfast.ports.errors import PortError
 
     while sum(node.joined_at > 0 for node in plane.world.nodes.values()) < local.min:
         await asyncio.sleep(0.02)
+    names = sorted(plane.world.nodes, key=look.natural)
     if json:
-        say.as_json({"url": plane.url, "nodes": sorted(plane.world.nodes)})
+        say.as_json({"url": plane.url, "nodes": names})
     else:
-        print(f"serving {plane.url} with nodes {', '.join(sorted(plane.world.nodes))}")
-        print("try: holdfast apply examples/web.yaml; holdfast status; holdfast chaos kill NODE", flush=True)
+        print(look.hanging("", f"serving {plane.url} with nodes {', '.join(names)}", look.width()))
+        print("try: " + "\n     ".join([*way_in(), *TRY]), flush=True)
     seen, last = plane.length, dict[str, str]()
     while True:
         length = await plane.wait_for(seen, 10)
@@ -108,7 +114,7 @@ async def _tell(plane: "Plane", local: "Pool", *, quiet: bool, json: bool) -> No
                 continue
             for told in lines:
                 if news(told, last):
-                    print(line(told), flush=True)
+                    print(line(told, look.width()), flush=True)
         seen = max(seen, length)
 
 
@@ -120,8 +126,22 @@ def news(told: "Told", last: dict[str, str]) -> bool:
     return not repeated
 
 
-def line(told: "Told") -> str:
+def line(told: "Told", width: int) -> str:
     from datetime import datetime
 
+    from holdfast.cli import look
+
     clock = datetime.fromtimestamp(told.at / 1000).strftime("%H:%M:%S.%f")[:-4]
-    return f"{clock}  {told.kind:<8} {told.subject:<12} {told.text}"
+    return look.hanging(f"{clock}  {told.kind:<8} {told.subject:<12} ", told.text, width)
+
+
+def way_in() -> list[str]:
+    """`make up` runs it from an environment that the reader's next shell is not in."""
+    import shutil
+    import sys
+
+    script = Path(sys.executable).parent / "activate"
+    if shutil.which("holdfast") or not script.exists():
+        return []
+    here = Path.cwd()
+    return [f". {script.relative_to(here) if script.is_relative_to(here) else script}"]

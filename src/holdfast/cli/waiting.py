@@ -16,8 +16,9 @@ EVERY_S = 0.2
 Look = Callable[[], tuple[bool, str]]  # is it so, and how far is it
 
 
-def until(look: Look, timeout_ms: int, what: str, hint: str = "") -> None:
-    """Ends the command with exit code 1 when the time is over."""
+def until(look: Look, timeout_ms: int, what: str, hint: str = "") -> str:
+    """How far it is at last, for the command to say: said here as well, it would be read twice. Ends the
+    command with exit code 1 when the time is over."""
     ends = time.monotonic() + timeout_ms / 1000
     with _progress() as tell:
         while True:
@@ -27,13 +28,15 @@ def until(look: Look, timeout_ms: int, what: str, hint: str = "") -> None:
                 if not error.may_pass:
                     raise
                 done, how_far = False, str(error)
-            tell(how_far)
             if done:
-                return
+                break
+            tell(how_far)
             if time.monotonic() >= ends:
                 break
             time.sleep(EVERY_S)
-    say.fail([f"{what} after {timeout_ms / 1000:g} s: {how_far}"], hint, say.FAILED)
+    if not done:
+        say.fail([f"{what} after {timeout_ms / 1000:g} s: {how_far}"], hint, say.FAILED)
+    return how_far
 
 
 @contextmanager

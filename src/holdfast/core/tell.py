@@ -9,6 +9,7 @@ leave out what was said a moment ago, would make a line depend on when it was wr
 built again from the journal would differ. Whoever wants less (the simulator's transcript does) leaves out.
 """
 
+import re
 from typing import assert_never
 
 from holdfast.model import action as do
@@ -24,6 +25,11 @@ Entry = ev.Event | Plan  # as in core.turn, which runs everything: a store need 
 
 # Nobody would want to read of these: a dead node's provider is asked again every few seconds.
 BOOKKEEPING = (do.AskProvider, do.ListPool, do.AddSlot, do.RemoveSlot)
+
+# How a node's runtime says that something ended, and the signals that people know by name.
+ASKED = "asked to stop: "
+SIGNAL = re.compile(r"signal (\d+)")
+SIGNALS = {"1": "SIGHUP", "2": "SIGINT", "6": "SIGABRT", "9": "SIGKILL", "11": "SIGSEGV", "15": "SIGTERM"}
 
 
 def lines(seq: int, entry: Entry) -> tuple[Told, ...]:
@@ -157,9 +163,17 @@ def _tell_replica(event: ev.ReplicaStarted | ev.ReplicaReady | ev.ReplicaEnded) 
         case ev.ReplicaReady(node=node):
             return f"ready on {node}"
         case ev.ReplicaEnded(node=node, how=how, why=why):
-            return f"{how} on {node}" + (f": {why}" if why else "")
+            return f"{how} on {node}{_ending(how, why)}"
         case _:
             assert_never(event)
+
+
+def _ending(how: ev.Ended, why: str) -> str:
+    """A signal by its name; and that a stopped one was asked to stop need not be said."""
+    said = SIGNAL.sub(lambda found: SIGNALS.get(found[1], found[0]), why)
+    if how is ev.Ended.STOPPED and said.startswith(ASKED):
+        return f" ({said.removeprefix(ASKED).removeprefix('killed by ')})"
+    return f": {said}" if said else ""
 
 
 def _tell_order(
@@ -168,8 +182,7 @@ def _tell_order(
     """What somebody wanted: of whom or what, and what."""
     match event:
         case ev.WorkloadApplied(workload=workload):
-            paused = ", paused" if workload.paused else ""
-            return workload.name, f"applied, version {workload.version}{paused}"
+            return workload.name, f"{'paused' if workload.paused else 'applied'}, version {workload.version}"
         case ev.WorkloadDeleted(workload=name):
             return name, "deleted"
         case ev.PoolApplied(pool=pool):
