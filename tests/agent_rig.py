@@ -33,8 +33,11 @@ class Rig:
         try:
             await self.agent.run()
         finally:
-            self._listener.close()
-            self.home.leave()
+            self.close()
+
+    def close(self) -> None:
+        self._listener.close()
+        self.home.leave()
 
 
 @contextlib.asynccontextmanager

@@ -50,10 +50,7 @@ class StandIn:
     def wait(self) -> None:
         """Until every agent that was started has come up."""
         self.gate.touch()
-        until(
-            "every agent comes up",
-            lambda: self._running() <= {int(line.split()[1]) for line in self._lines()},
-        )
+        until("every agent comes up", lambda: all(map(self._came_up, self.roots())))
 
     def leave_nothing(self) -> None:
         tree.kill(*self.roots())
@@ -64,8 +61,10 @@ class StandIn:
     def _lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
-    def _running(self) -> set[int]:
-        return {p.pid for p in tree.members(*self.roots()) if os.fsencode(self.path) in command_of(p.pid)}
+    def _came_up(self, root: str) -> bool:
+        """A process that has no such command yet is about to become one."""
+        running = {p.pid for p in tree.members(root) if os.fsencode(self.path) in command_of(p.pid)}
+        return bool(running) and running <= {int(line.split()[1]) for line in self._lines()}
 
 
 def command_of(pid: int) -> bytes:

@@ -1,12 +1,19 @@
 """The agent's link, over real sockets: hello, beats, leases, losing the link and finding it again."""
 
 import asyncio
+import contextlib
+import socket
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.agent import control_planes, conversation
+from holdfast.agent.agent import REPEAT_EVERY
 from holdfast.agent.kernel import boot_ms
+from holdfast.agent.link import Link, NoLink, connect
+from holdfast.agent.settings import Url
 from holdfast.model.event import Ended
 from holdfast.model.place import Place
 from holdfast.wire.identity import Key
@@ -25,8 +32,9 @@ from holdfast.wire.messages import (
     Silence,
     Welcome,
 )
-from tests.agent_rig import CAPACITY, agent, refused
+from tests.agent_rig import CAPACITY, Rig, agent, refused
 from tests.hub_twin import SWITCHING, HubTwin, desired, lived, until, wanted
+from tests.runtime_twin import RuntimeTwin
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +95,23 @@ async def test_the_join_token_is_said_until_the_node_has_joined_and_when_it_is_a
     first, second, *again = (hello.instance for hello in hellos)
     assert first != second
     assert again == [second, second]
+
+
+@lived
+async def test_a_token_file_that_has_gone_since_is_no_token(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("t1")
+    words = ("--token", "", "--token-file", str(file))
+    async with HubTwin() as hub, agent(tmp_path / "n1", hub.url, *words):
+        line = await hub.line()
+        assert (await line.welcome()).token == "t1"
+        line.cut()
+        file.unlink()
+        line = await hub.line()
+        assert (await line.challenge()).token == ""
+        line.say(Refused("token", "we do not know you"))
+        line.cut()
+        assert (await (await hub.line()).challenge()).token == ""
 
 
 @pytest.mark.parametrize("code", sorted(FINAL))
@@ -251,6 +276,27 @@ async def test_an_exclusive_replica_waits_for_a_lease_and_starts_with_it(tmp_pat
         await line.report("web/0.1", "started")
         assert ("start", "job/0.1") not in rig.runtime.did
         line.acknowledges = True
+        await line.report("job/0.1", "started")
+
+
+@lived
+async def test_what_waited_for_a_lease_is_asked_for_again_on_the_next_link(tmp_path: Path) -> None:
+    """It was told so before there was no lease: it may run elsewhere by now."""
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.line()
+        line.acknowledges = False
+        await line.challenge()
+        await asyncio.sleep(0.4)
+        line.say(Welcome(1, 300, 50))
+        line.say(desired(1, wanted("job/0.1", exclusive=True), wanted("web/0.1")))
+        await line.report("web/0.1", "started")
+        line.cut()
+        line = await hub.welcomed()
+        rig.runtime.end("web/0.1", Ended.FAILED)
+        await line.report("web/0.1", "ended")
+        await line.next(Beat)
+        assert ("start", "job/0.1") not in rig.runtime.did
+        line.say(desired(1, wanted("job/0.1", exclusive=True), wanted("web/0.1")))
         await line.report("job/0.1", "started")
 
 
@@ -480,6 +526,48 @@ async def test_an_address_where_no_control_plane_is_ends_a_newcomer(tmp_path: Pa
     async with HubTwin() as hub, refused(tmp_path, hub.url) as problem:
         (await hub.line()).raw(answer)
     assert problem[0].hint == "is this the address of a control plane?"
+
+
+@lived
+async def test_an_address_that_is_none_ends_a_newcomer(tmp_path: Path) -> None:
+    async with refused(tmp_path, "http://a..b:1") as problem:
+        pass
+    assert "'a..b' is no name of a host" in str(problem[0])
+
+
+@lived
+async def test_a_connection_that_met_itself_is_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel may draw the very port that we ask for, and then we would hear ourselves."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = Url("http", "127.0.0.1", server.getsockname()[1])
+    usual = loop.create_connection
+
+    def from_there(*given: Any, **more: Any) -> Any:
+        return usual(*given, **more, local_addr=(url.host, url.port))
+
+    monkeypatch.setattr(loop, "create_connection", from_there)
+    with pytest.raises(NoLink) as problem:
+        await connect(url, None, Mute())
+    assert (str(problem.value), problem.value.hint) == ("nobody listens there", "")
+
+
+class Mute:
+    def opened(self, link: Link) -> None: ...
+
+    def receive(self, message: msgspec.Struct) -> None: ...
+
+    def closed(self, why: str) -> None: ...
+
+
+def test_troubles_that_take_turns_are_told_now_and_then(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.closing(Rig(tmp_path, "http://a:1,http://b:1", (), RuntimeTwin())) as rig:
+        for _ in range(REPEAT_EVERY):
+            for url in "ab":
+                rig.agent._tell("no link", by=url, why="Connection refused")
+    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 @lived

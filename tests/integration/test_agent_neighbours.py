@@ -84,7 +84,9 @@ async def test_somebody_else_on_the_port_is_not_mistaken_for_a_node(tmp_path: Pa
         assert (await line.next(Probed)).answer is Answer.REFUSED
 
 
-@pytest.mark.parametrize(("address", "port"), [("", 80), ("127.0.0.1", 0), ("127.0.0.1", 1 << 16)])
+@pytest.mark.parametrize(
+    ("address", "port"), [("", 80), ("127.0.0.1", 0), ("127.0.0.1", 1 << 16), ("a..b", 80)]
+)
 @lived
 async def test_a_question_that_cannot_be_asked_is_no_evidence(
     tmp_path: Path, address: str, port: int

@@ -300,6 +300,16 @@ def test_a_node_has_no_control_group_left_when_it_is_gone(bench: Bench) -> None:
     asyncio.run(story())
 
 
+def test_the_note_of_a_control_group_is_not_written_again(tmp_path: Path) -> None:
+    """On a full disk it would be lost, and with it whatever lives in the group."""
+    (tmp_path / "group" / "agent").mkdir(parents=True)
+    (tmp_path / "group" / "cgroup.kill").touch()
+    (tmp_path / "cgroup").write_text(str(tmp_path / "group"))
+    os.utime(tmp_path / "cgroup", (1, 1))
+    assert tree.make_cgroup(str(tmp_path)) == str(tmp_path / "group")
+    assert (tmp_path / "cgroup").stat().st_mtime == 1
+
+
 def test_other_nodes_and_strangers_are_left_alone(bench: Bench) -> None:
     stranger = subprocess.Popen(["sleep", "1000"])
 
@@ -317,6 +327,19 @@ def test_other_nodes_and_strangers_are_left_alone(bench: Bench) -> None:
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_a_list_of_the_kernel_is_read_to_its_end() -> None:
+    """It comes in parts that are smaller than a page: such is the list of a control group's processes."""
+    text = "import asyncio, time; print(flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        path = f"/proc/{child.pid}/maps"
+        read, whole = tree._read(path), Path(path).read_bytes()
+        child.kill()
+    assert len(whole) > 4_096
+    assert read == whole
 
 
 def test_a_signal_does_not_go_to_whoever_got_the_pid_later() -> None:
@@ -592,6 +615,23 @@ def test_what_cannot_be_looked_at_does_not_count_as_gone(bench: Bench) -> None:
         assert await provider.list("pool") == ("n1",)
         await provider.terminate("n1")
         assert all(map(is_gone, everyone))
+
+    asyncio.run(story())
+
+
+def test_a_file_among_the_nodes_is_none(bench: Bench) -> None:
+    async def story() -> None:
+        provider = bench.provider(bench.busy)
+        await provider.launch(wish())
+        (bench.root / "nodes" / "notes").write_text("not a node")
+        assert await provider.list("pool") == ("n1",)
+        bench.shim_pid()
+        os.kill(bench.agent_pid(), signal.SIGKILL)
+        async with supervised(provider):
+            await soon("it is looked after", is_back)
+
+    async def is_back() -> bool:
+        return len(bench.starts()) == 2
 
     asyncio.run(story())
 

@@ -1,9 +1,11 @@
 """Replicas as real processes: how they start, what they find, how they end, and that nothing is left."""
 
 import asyncio
+import errno
 import json
 import os
 import re
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +13,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.node import Peer, Wanted
+from holdfast.agent import procfs
+from holdfast.core.node import Peer, Report, Wanted
 from holdfast.model.event import Ended
 from holdfast.model.program import Probe
 from holdfast.model.replica import Role
 from holdfast.model.resources import Resources
 from holdfast.ports.errors import Denied
 from holdfast.ports.runtime import Exit, Usage
+from holdfast.wire.frame import pack
+from holdfast.wire.messages import Reports
 from tests.runtime_rig import NAME, Rig, alive, boot_ms, program, rig_in, until, writable_group
 
 GROUPS = {"without groups": None, "with groups": writable_group()}
@@ -86,6 +91,18 @@ async def test_what_cannot_be_run_fails_with_a_reason(
         assert node.readies == []
 
 
+@pytest.mark.parametrize(
+    "name", ["x" * 3_000, "\u4e16" * 3_000, "\\" * 3_000], ids=["long", "wide", "escaped"]
+)
+async def test_a_reason_that_is_too_long_is_cut_and_still_the_reason(rig: Rig, name: str) -> None:
+    async with rig.node() as node:
+        await node.start((name,))
+        exit = await node.exit()
+        assert exit.how is Ended.FAILED
+        assert exit.why.startswith(f"cannot run {name[:200]}")
+        assert exit.why.encode(), "it can be told"
+
+
 async def test_a_script_whose_interpreter_is_missing_says_so(rig: Rig, tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("#!/no/such/interpreter\n")
@@ -103,6 +120,31 @@ async def test_a_replica_whose_folder_cannot_be_made_fails_and_leaves_nothing(ri
         assert exit.how is Ended.FAILED
         assert "File name too long" in exit.why
         assert list((rig.root / "replicas").iterdir()) == []
+
+
+async def test_a_replica_that_could_not_be_started_leaves_no_control_group(any_rig: Rig) -> None:
+    async with any_rig.node() as node:
+        await node.start(("true",), tell="SIGNOTHING")
+        assert (await node.exit()).how is Ended.FAILED
+        groups = any_rig.group.glob("*/") if any_rig.cgroup_root else []
+        assert [group for group in groups if group.is_dir()] == []
+
+
+async def test_a_shim_that_cannot_be_watched_is_not_left_to_itself(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(pid: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with rig.node(ports=(23_121, 23_121)) as node:
+        monkeypatch.setattr(os, "pidfd_open", none_left)
+        await node.start(("sleep", "1000"), port=node.runtime.allot_port())
+        exit = await node.exit()
+        assert (exit.how, "Too many open files" in exit.why) == (Ended.FAILED, True)
+        assert procfs.marked(f"HOLDFAST_TEST={rig.mark}") == []
+        monkeypatch.undo()
+        await node.start(("true",), "web/0.2", port=node.runtime.allot_port())
+        assert (await node.exit("web/0.2")).how is Ended.DONE
 
 
 async def test_the_same_name_is_never_run_twice(rig: Rig) -> None:
@@ -127,6 +169,30 @@ async def test_a_program_that_is_asked_to_stop_may_end_in_its_own_way(any_rig: R
         exit = await node.exit()
         assert exit == Exit(NAME, Ended.STOPPED, "asked to stop: exit code 0"), "not done: it was interrupted"
         assert node.log().endswith("bye\n")
+
+
+async def test_what_a_shell_started_has_its_time_to_end_though_the_shell_has_none_to_wait(
+    any_rig: Rig,
+) -> None:
+    worker = "trap 'sleep 0.5; echo saved; exit 0' TERM; echo here; while :; do sleep 0.01; done"
+    async with any_rig.node() as node:
+        await node.start(sh(f'sh -c "{worker}"; echo never'))
+        await node.said("here")
+        asked = boot_ms()
+        node.runtime.stop(NAME, asked + 20_000)
+        assert (await node.exit()).how is Ended.STOPPED
+        assert "saved" in node.log()
+        assert boot_ms() < asked + 15_000, "it is not waited for longer than it needs"
+
+
+async def test_what_was_not_asked_to_end_does_not_hold_up_the_end(any_rig: Rig) -> None:
+    async with any_rig.node() as node:
+        await node.start(sh("setsid sleep 1000 & echo here; exec sleep 1000"))
+        await node.said("here")
+        asked = boot_ms()
+        node.runtime.stop(NAME, asked + 20_000)
+        assert (await node.exit()).why == "asked to stop: killed by signal 15"
+        assert boot_ms() < asked + 15_000
 
 
 async def test_a_tree_that_ignores_the_request_is_killed_at_the_deadline(any_rig: Rig) -> None:
@@ -335,6 +401,15 @@ async def test_progress_that_a_program_wrote_down_comes_with_its_end(rig: Rig) -
         assert await node.exit() == Exit(NAME, Ended.FAILED, "exit code 1", progress_ms=12345)
 
 
+async def test_progress_that_is_no_number_of_this_world_does_not_keep_its_end_from_being_told(
+    rig: Rig,
+) -> None:
+    async with rig.node() as node:
+        await node.start(sh("echo 99999999999999999999999999 > $HOLDFAST_PROGRESS_FILE"))
+        exit = await node.exit()
+        assert pack(Reports(0, (Report(NAME, "ended", exit.how, exit.progress_ms, exit.why),)))
+
+
 # ports and folders
 
 
@@ -352,6 +427,16 @@ async def test_a_port_comes_back_when_its_replica_has_ended(rig: Rig) -> None:
             port = node.runtime.allot_port()
             await node.start(("true",), f"web/0.{epoch}", port=port)
             await node.exit(f"web/0.{epoch}")
+
+
+async def test_a_port_for_a_name_that_has_run_already_comes_back(rig: Rig) -> None:
+    async with rig.node(ports=(23_122, 23_123)) as node:
+        first = node.runtime.allot_port()
+        await node.start(("sleep", "1000"), port=first)
+        for _ in range(3):
+            await node.start(("sleep", "1000"), port=node.runtime.allot_port())
+        await node.ready()
+        assert node.runtime.allot_port() != first
 
 
 async def test_two_agents_never_share_a_folder(rig: Rig) -> None:
@@ -440,11 +525,33 @@ async def test_a_runtime_leaves_no_file_open(rig: Rig) -> None:
     assert sorted(os.listdir("/proc/self/fd")) == before
 
 
-async def test_a_broken_folder_is_cleared_away(rig: Rig) -> None:
+async def test_a_start_that_lacks_a_file_leaves_none_open_and_nothing_behind(rig: Rig) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with rig.node() as node:
+        before = sorted(os.listdir("/proc/self/fd"))
+        for spare in range(10):
+            name = f"web/0.{spare}"
+            resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) - 1 + spare, limits[1]))
+            try:
+                await node.start(("sleep", "1000"), name)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            while name not in (*node.readies, *node.exits):
+                await asyncio.sleep(0.005)
+            node.runtime.kill(name)
+            await node.exit(name)
+            assert sorted(os.listdir("/proc/self/fd")) == before, node.exits[name]
+            assert procfs.marked(f"HOLDFAST_TEST={rig.mark}") == []
+        assert "Too many open files" in node.exits["web/0.0"].why
+        assert "web/0.9" in node.readies
+
+
+@pytest.mark.parametrize("damage", [b"{", b'{"workload": "\xff"}'])
+async def test_a_broken_folder_is_cleared_away(rig: Rig, damage: bytes) -> None:
     async with rig.node() as node:
         await node.start(("sleep", "1000"))
         await node.ready()
-    (rig.folder() / "task").write_text("{")
+    (rig.folder() / "task").write_bytes(damage)
     (rig.root / "replicas" / "half").mkdir()
     async with rig.node() as node:
         assert node.adopted == []

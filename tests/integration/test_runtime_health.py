@@ -1,6 +1,7 @@
 """Probes of real programs: when a replica is ready, when it is better killed; and who answers for a node."""
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent import health, replicas
 from holdfast.model.event import Ended
 from holdfast.model.program import Probe
 from holdfast.ports.runtime import Exit
@@ -47,6 +49,27 @@ async def test_a_replica_is_ready_when_its_probe_says_so(rig: Rig, probe: Probe)
         await node.ready()
         assert node.readies == [NAME]
         assert (rig.folder() / "ready").exists()
+
+
+async def test_a_replica_is_ready_though_there_was_no_room_to_write_down_that_it_runs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "running", lambda folder: (0, 0))
+    async with rig.node() as node:
+        await node.start(("sleep", "1000"), ready=quick(exec=("true",)))
+        await node.ready()
+
+
+async def test_a_probe_that_took_other_rights_is_judged_by_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def not_ours(pid: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "killpg", not_ours)
+    patient = health.Patient(0, dict(os.environ), str(tmp_path), "test-")
+    assert await health.ask(quick(exec=("true",)), patient) == ""
+    assert await health.ask(quick(exec=("false",)), patient) == "false: exit code 1"
 
 
 async def test_an_http_probe_wants_a_status_below_400(rig: Rig) -> None:

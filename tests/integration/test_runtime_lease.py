@@ -135,6 +135,22 @@ async def test_a_lease_that_is_given_anew_does_not_cover_what_ran_under_the_old_
         assert (await node.exit("web/0.2")).how is Ended.DONE
 
 
+async def test_a_lease_that_lapses_while_a_start_waits_for_its_turn_is_not_replaced_by_the_next(
+    rig: Rig,
+) -> None:
+    async with rig.node() as node:
+        end = boot_ms() + SHORT_MS
+        node.runtime.renew(end)
+        async with node.runtime._starting:
+            starting = asyncio.create_task(node.start(("sh", "-c", "echo ran"), wanted=EXCLUSIVE))
+            while boot_ms() < end:
+                await asyncio.sleep(0.01)
+            node.runtime.renew(boot_ms() + 60_000)
+        await starting
+        assert await node.exit() == FENCED
+        assert node.log() == ""
+
+
 def test_a_lease_is_only_prolonged_and_counts_its_terms(tmp_path: Path) -> None:
     path = str(tmp_path / "lease")
     now = boot_ms()

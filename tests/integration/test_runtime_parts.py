@@ -14,6 +14,7 @@ from holdfast.agent import cgroup, procfs, records
 from holdfast.agent.environment import environ_of, signal_number
 from holdfast.agent.health import while_alive
 from holdfast.agent.replicas import Tree, quoted
+from holdfast.agent.shim import Shim
 from holdfast.model.program import Probe
 from tests.runtime_rig import task_for, writable_group
 
@@ -48,7 +49,16 @@ def test_a_reserved_record_needs_no_more_room_than_it_took(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("12\n", 12), ("-3", 0), ("", 0), ("much", 0), ("9" * 40, int("9" * 32))]
+    ("text", "number"),
+    [
+        ("12\n", 12),
+        ("-3", 0),
+        ("", 0),
+        ("much", 0),
+        (str(2**40), 2**40),
+        (str(2**40 + 1), 0),
+        ("9" * 40, 0),
+    ],
 )
 def test_a_number_that_is_none_counts_as_nothing(tmp_path: Path, text: str, number: int) -> None:
     (tmp_path / "progress").write_text(text)
@@ -157,6 +167,19 @@ def test_a_group_that_is_not_there_is_empty_and_says_nothing() -> None:
 
 
 # how little they load
+
+
+def test_a_program_that_took_other_rights_does_not_end_its_shim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot be stopped by us then, but it must not be called ended while it lives."""
+
+    def not_ours(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "killpg", not_ours)
+    monkeypatch.setattr(os, "kill", not_ours)
+    shim = Shim.__new__(Shim)
+    shim.program = os.getpid()
+    shim._signal(15)
 
 
 def test_a_shim_loads_next_to_nothing() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.providers.local import tree
-from holdfast.adapters.providers.ssh import BadHosts, SshHost, SshProvider, line, provider
+from holdfast.adapters.providers.ssh import BadHosts, SshHost, SshProvider, line, provider, remote
 from holdfast.adapters.providers.ssh.line import Line
 from holdfast.adapters.providers.ssh.package import PINNED, wheel
 from holdfast.model.action import LaunchNode
@@ -279,6 +279,16 @@ async def test_what_a_person_must_mend_is_denied_and_said(
     await ours.close()
 
 
+@pytest.mark.parametrize(("address", "port"), [("a..b", 22), ("127.0.0.1", 70_000), ("127.0.0.1", -1)])
+async def test_an_address_that_is_none_is_denied_and_said(bench: Bench, address: str, port: int) -> None:
+    ours = bench.provider(SshHost("h1", address, port))
+    with pytest.raises(Denied, match="cannot be called"):
+        await ours.launch(wish())
+    assert await ours.state("n1") is Word.UNKNOWN
+    with pytest.raises(Denied):
+        await ours.list("pool")
+
+
 def wrong_known_hosts(bench: Bench) -> str:
     Sshd.new_key(bench.folder, "stranger")
     public = (bench.folder / "stranger.pub").read_text()
@@ -288,7 +298,9 @@ def wrong_known_hosts(bench: Bench) -> str:
 
 
 async def test_a_shell_that_says_things_of_its_own_does_no_harm(bench: Bench) -> None:
-    noisy = bench.script("noisy", f'echo Welcome; echo Mind the gap >&2; {sys.executable} "$@"; echo Bye')
+    noisy = bench.script(
+        "noisy", f'echo Welcome; printf "> "; echo Mind >&2; {sys.executable} "$@"; echo Bye'
+    )
     ours = bench.provider(bench.host(python=noisy))
     await ours.launch(wish())
     assert await ours.state("n1") is Word.RUNNING
@@ -317,6 +329,30 @@ async def test_an_answer_that_does_not_come_in_time_leaves_the_outcome_open(
     with pytest.raises(Unreachable, match="no answer within 1 s"):
         await host.ask({"do": "look"}, only_looks=True, within_s=1.0)
     await host.close()
+
+
+async def test_an_answer_that_is_cut_short_leaves_the_outcome_open(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cut:
+        exit_status = None
+
+        async def communicate(self, body: bytes) -> tuple[bytes, bytes]:
+            return remote.MARK.encode() + b'{"node": "n', b""
+
+        async def wait_closed(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    async def begin() -> Cut:
+        return Cut()
+
+    ours = Line(bench.host())
+    monkeypatch.setattr(ours, "_begin", begin)
+    with pytest.raises(OutcomeUnknown, match="broke off"):
+        await ours.ask({"do": "terminate", "node": "n1"}, only_looks=False)
+    with pytest.raises(Unreachable, match="broke off"):
+        await ours.ask({"do": "look"}, only_looks=True)
 
 
 async def test_a_node_that_gets_no_credentials_is_not_launched(bench: Bench) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.conversation import REPORTS_AT_ONCE
 from holdfast.agent.hands import Hands
 from holdfast.agent.home import Home, Unusable
 from holdfast.agent.kernel import boot_ms
@@ -16,6 +17,8 @@ from holdfast.model.event import Ended
 from holdfast.model.program import Program
 from holdfast.ports.errors import CapacityShort
 from holdfast.ports.runtime import Exit, Task
+from holdfast.wire.frame import FROM_AGENT_MAX, pack
+from holdfast.wire.messages import Reports
 from tests.hub_twin import desired, lived, until, wanted
 from tests.runtime_twin import Disk, RuntimeTwin
 
@@ -105,6 +108,30 @@ async def test_a_node_whose_ports_are_all_taken_says_so() -> None:
 
 
 @lived
+async def test_a_node_without_a_file_to_open_says_so_for_each_replica() -> None:
+    class Exhausted(RuntimeTwin):
+        def allot_port(self) -> int:
+            raise OSError(24, "Too many open files")
+
+    hands = Hands(Exhausted(), Group().spawn, Log())
+    assert hands.wants(desired(1, wanted("web/0.1"), wanted("web/1.1")).desired)
+    ends = [report.why for report in hands.machine.reports if report.what == "ended"]
+    assert len(ends) == 2
+    assert all("Too many open files" in why for why in ends)
+
+
+@lived
+async def test_a_reason_can_be_told_whatever_it_says() -> None:
+    """The name of a folder need not be text, and a report that cannot be told holds up all others."""
+    disk = Disk(running={"web/0.1": task("web/0.1")})
+    hands = Hands(RuntimeTwin(disk), Group().spawn, Log())
+    await hands.adopt()
+    hands._ended(Exit("web/0.1", Ended.FAILED, "no such folder: /\udcff" + "\U0001f6d1" * 5_000))
+    told = pack(Reports(0, tuple(hands.machine.reports)))
+    assert len(told) < FROM_AGENT_MAX / REPORTS_AT_ONCE
+
+
+@lived
 async def test_who_leaves_stops_everything_with_its_own_grace_and_takes_no_more_orders() -> None:
     group, runtime = Group(), RuntimeTwin()
     hands = Hands(runtime, group.spawn, Log())
@@ -146,3 +173,12 @@ def test_a_damaged_key_is_not_replaced_by_another(tmp_path: Path) -> None:
 def test_the_key_stays_the_same_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     assert Home(tmp_path).key().public == Home(tmp_path).key().public
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disk_that_takes_nothing_is_no_reason_to_stop(tmp_path: Path) -> None:
+    """Not even one that became read-only, where nothing can be removed either."""
+    (tmp_path / "file").write_text("")
+    home = Home(tmp_path / "file")  # as if: neither can anything be written there nor removed
+    home.keep("joined", "http://a:1")
+    home.drop("joined")
+    assert home.read("joined") == ""

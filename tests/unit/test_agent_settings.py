@@ -58,6 +58,7 @@ def test_only_whom_to_join_must_be_said() -> None:
         (("--join", "http://user@a:1"), "user@a"),
         (("--join", "http://a/v1/link"), "v1/link"),
         (("--join", "http://"), "http://"),
+        (("--join", "http://[::1"), "no address of a control plane"),
         ((*JOIN, "--name", "-x"), "--name"),
         ((*JOIN, "--name", "a b"), "a b"),
         ((*JOIN, "--name", "a" * 64), "aaa"),
@@ -83,7 +84,7 @@ def test_what_makes_no_sense_is_named_with_a_hint(words: tuple[str, ...], about:
 
 
 def test_what_others_tell_us_of_may_be_anything() -> None:
-    assert read_urls("http://a:1 nonsense:x ftp://b //// https://c:2/") == (
+    assert read_urls("http://a:1 nonsense:x ftp://b //// http://[::1 https://c:2/") == (
         Url("http", "a", 1),
         Url("https", "c", 2),
     )

@@ -124,6 +124,16 @@ def test_of_two_epochs_of_a_job_in_one_set_only_one_runs() -> None:
     assert did(machine.wants(Numbers()(JOB, HEIR), NOW)) == [(Do.START, "job/0.1")]
 
 
+def test_what_waited_for_a_lease_over_a_new_link_waits_for_the_next_set() -> None:
+    """It may have been started elsewhere meanwhile."""
+    machine, numbers = NodeMachine(30 * SECOND), Numbers()
+    assert did(machine.wants(numbers(JOB, WEB), NOW)) == [(Do.START, "web/0.1")], "no lease, no job"
+    machine.linked(NOW)
+    machine.renewed(NOW)
+    assert machine.start_what_can(NOW) == []
+    assert did(machine.wants(numbers(JOB, WEB), NOW)) == [(Do.START, "job/0.1")]
+
+
 # ends
 
 

@@ -31,6 +31,7 @@ LAST_WORDS_S = 3.0
 STOP_SLACK_S = 5.0
 LOOK_AGAIN_S = 0.02
 REPEAT_EVERY = 20  # times that the same trouble is met before it is told again
+TROUBLES_MAX = 100  # that are remembered
 
 
 class Agent:
@@ -56,7 +57,7 @@ class Agent:
         self._refused: Unusable | None = None
         self._met: set[Url] = set()  # control planes that spoke our language
         self._hopeless: set[Url] = set()  # where there seems to be none
-        self._trouble, self._times = "", 0
+        self._troubles: dict[str, int] = {}  # met since we were last welcomed, and how often
 
     @property
     def machine(self) -> NodeMachine:
@@ -150,7 +151,8 @@ class Agent:
 
     def _welcomed(self, url: Url, welcome: Welcome) -> None:
         self._log.info("welcomed", by=url, lease_ms=welcome.lease_ms, beat_ms=welcome.beat_ms)
-        self._was_welcomed, self._trouble = True, ""
+        self._was_welcomed = True
+        self._troubles.clear()
         self._planes.welcomed(url, read_urls(" ".join(welcome.control_planes)))
         self._remember()
         if not self._home.read("joined"):
@@ -185,11 +187,12 @@ class Agent:
             self._refused = Unusable(f"{url}: {problem}", problem.hint)
 
     def _tell(self, event: str, **words: object) -> None:
-        """The same trouble again and again is told now and then."""
+        """The same trouble again and again is told now and then, also if several take turns."""
         trouble = f"{event} {words}"
-        self._times = self._times + 1 if trouble == self._trouble else 0
-        self._trouble = trouble
-        if self._times % REPEAT_EVERY == 0:
+        if trouble not in self._troubles and len(self._troubles) >= TROUBLES_MAX:
+            self._troubles.clear()
+        times = self._troubles[trouble] = self._troubles.get(trouble, 0) + 1
+        if times % REPEAT_EVERY == 1:
             self._log.warning(event, **words)
 
     def _remember(self) -> None:
@@ -198,8 +201,8 @@ class Agent:
             self._home.keep("control_planes", urls)
 
     def _token(self) -> str:
-        joined = bool(self._home.read("joined"))
-        return "" if joined else join_token(self._settings, joined=joined)
+        """It was there when we started. If it has gone since, we bring none and are told so."""
+        return "" if self._home.read("joined") else join_token(self._settings, joined=True)
 
     # the end
 

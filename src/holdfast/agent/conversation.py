@@ -182,7 +182,7 @@ class Conversation:
         if again:
             self.welcomed(welcome)
             return
-        self.hands.renew(self._hello_at)
+        self.hands.welcomed(self._hello_at)
         self._told = self.hands.machine.first_report
         self.hands.news = self._news
         self._heard_at = self._due = self._loop.time()

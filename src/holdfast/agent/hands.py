@@ -7,10 +7,10 @@ that was stopped and wakes up with an answer in its buffer must not keep alive w
 by now.
 """
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from holdfast.agent import records
 from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
 from holdfast.core.node import Brief, DesiredSet, Do, Instruction, NodeMachine, Process, Report, Stopping
@@ -19,8 +19,6 @@ from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.ports.errors import CapacityShort
 from holdfast.ports.runtime import Exit, Runtime, Task, Usage
 
-STARTS_AT_ONCE = 16
-WHY_MAX = 1_000  # characters
 GRACE_MS = 10 * SECOND  # for what runs without a brief that we know of
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
@@ -43,7 +41,6 @@ class Hands:
         self._tasks: dict[str, Task] = {}  # of what runs
         self._starting: dict[str, list[Instruction]] = {}  # and what to do with it then
         self._leaving = False  # nothing is begun any more
-        self._turns = asyncio.Semaphore(STARTS_AT_ONCE)
         runtime.ended, runtime.ready = self._ended, self._ready
 
     # an agent begins
@@ -67,6 +64,11 @@ class Hands:
         return len(machine.processes)
 
     # what the control plane says
+
+    def welcomed(self, hello_at: Instant) -> None:
+        """The lease begins anew with each link."""
+        self.machine.linked(boot_ms())
+        self.renew(hello_at)
 
     def renew(self, sent_at: Instant) -> None:
         """What we sent then was answered."""
@@ -142,7 +144,7 @@ class Hands:
 
     def _ended(self, gone: Exit) -> None:
         self._tasks.pop(gone.replica, None)
-        why = gone.why[:WHY_MAX]
+        why = records.cut(gone.why)
         self._log.info("replica ended", replica=gone.replica, how=gone.how, why=why)
         more = self.machine.ended(gone.replica, gone.how, gone.progress_ms, why, boot_ms())
         self.news()
@@ -188,7 +190,7 @@ class Hands:
             return
         try:
             port = self._runtime.allot_port()
-        except CapacityShort as error:
+        except (CapacityShort, OSError) as error:  # the latter: no file is left to hold one with
             self._ended(Exit(wanted.replica, Ended.FAILED, str(error)))
             return
         self.machine.given_port(wanted.replica, port)
@@ -200,8 +202,7 @@ class Hands:
         replica = task.wanted.replica
         self._tasks[replica] = task
         try:
-            async with self._turns:
-                await self._runtime.start(task)
+            await self._runtime.start(task)
         except OSError as error:
             self._ended(Exit(replica, Ended.FAILED, f"could not be started: {error.strerror or error}"))
         finally:

@@ -140,7 +140,7 @@ async def _run(command: tuple[str, ...], patient: Patient) -> str:
 def _clear_away(process: subprocess.Popen[bytes], mark: str) -> None:
     """Its group, while the number is surely still its own; and if it had to be cut short, also what left the
     group."""
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter: it took other rights
         os.killpg(process.pid, signal.SIGKILL)
     if mark:
         procfs.kill(procfs.marked(f"{PROBE_MARK}={mark}"), signal.SIGKILL)

@@ -4,6 +4,7 @@ One agent at a time: two of them would start everything twice. The lock is the k
 with its holder however that ends; a file with a process id in it would have to be believed.
 """
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -39,8 +40,9 @@ class Home:
             self.leave()
             why = f"another agent (process {holder}) works in {self.path}"
             raise Unusable(why, "stop that one first, or give this one another --root and --name") from None
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, f"{os.getpid()}\n".encode())  # for whoever is refused, and nobody else
+        with contextlib.suppress(OSError):  # for whoever is refused, and nobody else: the disk may be full
+            os.ftruncate(self._lock, 0)
+            os.write(self._lock, f"{os.getpid()}\n".encode())
 
     def leave(self) -> None:
         if self._lock >= 0:
@@ -72,7 +74,8 @@ class Home:
             fresh.write_text(text + "\n", encoding="utf-8")
             fresh.replace(self.path / name)
         except OSError:
-            fresh.unlink(missing_ok=True)
+            self.drop(fresh.name)
 
     def drop(self, name: str) -> None:
-        (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # there is none, or the disk takes no change at all
+            (self.path / name).unlink()

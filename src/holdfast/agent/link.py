@@ -164,6 +164,12 @@ class Link(asyncio.Protocol):
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
         return str(name[0]) if name else ""
 
+    @property
+    def met_itself(self) -> bool:
+        """Nobody listens there, but the kernel drew the very port we ask for as ours: we hear ourselves."""
+        ends = self._transport.get_extra_info if self._transport is not None else None
+        return ends is not None and ends("sockname") == ends("peername")
+
     def close(self, why: str, *, at_once: bool = False) -> None:
         """At once: what was not sent yet is dropped."""
         self._why = self._why or why
@@ -205,6 +211,12 @@ async def connect(url: Url, tls: ssl.SSLContext | None, listener: Listener) -> L
     except OSError as error:
         number = error.errno or 0  # below zero: a name that cannot be resolved
         raise NoLink(os.strerror(number) if number > 0 else error.strerror or str(error)) from None
+    except ValueError:  # nothing that could be asked for
+        why = f"{url.host!r} is no name of a host"
+        raise NoLink(why, "is this the address of a control plane?") from None
+    if link.met_itself:
+        link.close("nobody listens there", at_once=True)
+        raise NoLink("nobody listens there")
     try:
         async with asyncio.timeout(UPGRADE_S):
             problem = await link.upgraded

@@ -117,7 +117,7 @@ class Neighbours:
             return Answer.TIMEOUT
         except ConnectionError:  # refused, or cut in the middle: its machine lives and nobody answers
             return Answer.REFUSED
-        except OSError:
+        except (OSError, ValueError):  # the latter: what was given is no name of a host
             return Answer.FAILED
         finally:
             self._asking -= 1

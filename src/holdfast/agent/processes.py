@@ -56,6 +56,7 @@ class Replica:
         self.shim = 0
         self.handle = -1  # process descriptor of the shim
         self.report = -1  # pipe from the shim, until the program runs
+        self.begun = False  # we have heard that it runs
         self.ready = False
         self.exit: Exit | None = None
         self.verdict = ("", "")  # how it ends and why, if we make it end for a reason of its own
@@ -190,43 +191,55 @@ class ProcessRuntime:
 
     async def start(self, task: Task) -> None:
         """One at a time, with a breath between: a busy machine may take 30 ms to start a process, and fifty
-        of those in a row would be silence on the link."""
+        of those in a row would be silence on the link. An exclusive one runs under the lease of now, though
+        there may be another when its turn has come."""
+        term = self._lease.term
         async with self._starting:
             await asyncio.sleep(0)
             if not self._closed:
-                self._start(task)
+                self._start(task, term)
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: Task, term: int) -> None:
         known = self._replicas.get(task.wanted.replica)
         if known is not None:  # one name, one run: it is there, or it has ended and that is told again
+            if task.port != known.task.port:
+                self._ports.release(task.port)
             if known.exit is not None:
                 self._loop.call_soon(self.ended, known.exit)
             return
         replica = Replica(task, self._tree.folders(task), f"{self._tag}-{os.urandom(8).hex()}")
         try:
-            self._launch(replica)
+            self._launch(replica, term)
         except (OSError, ValueError) as error:
             why = f"it could not be started: {error}"
             self._discard(replica.folders.own)
+            if replica.group:
+                cgroup.remove(replica.group)
             self._ports.release(task.port)
             self._loop.call_soon(self.ended, Exit(replica.name, Ended.FAILED, why))
             return
         self._replicas[replica.name] = replica
 
-    def _launch(self, replica: Replica) -> None:
+    def _launch(self, replica: Replica, term: int) -> None:
         task, needs = replica.task, replica.task.wanted.needs
         group = f"{self._group}/{quoted(replica.name)}" if self._group else ""
         if group and cgroup.make(group, needs.cpu_milli, needs.memory_mib):
             replica.group = group
         fields = [("mark", replica.mark), ("cgroup", replica.group), ("log_bytes", str(self._log_bytes))]
         if task.wanted.exclusive:
-            fields += [("lease", self._tree.lease), ("term", str(self._lease.term))]
+            fields += [("lease", self._tree.lease), ("term", str(term))]
         env = environ_of(task, self._environment, replica.folders, replica.mark)
         replicas.lay_out(task, replica.folders, env, fields)
         listener = self._listener.fileno() if self._listener else -1
         replica.shim, replica.report = spawn_shim(replica.folders.own, listener, shims(env))
-        replica.handle = os.pidfd_open(replica.shim)
-        self._watch(replica)
+        try:
+            replica.handle = os.pidfd_open(replica.shim)
+            self._watch(replica)
+        except OSError:  # nobody would ever stop it
+            self._let_go(replica)
+            os.kill(replica.shim, signal.SIGKILL)
+            os.waitpid(replica.shim, 0)
+            raise
 
     # what the shims say
 
@@ -244,6 +257,7 @@ class ProcessRuntime:
         os.close(replica.report)
         replica.report = -1
         if data:
+            replica.begun = True
             if replica.task.brief.program.ready is None:
                 self._became_ready(replica)
             self._probe(replica)
@@ -359,7 +373,7 @@ class ProcessRuntime:
 
     async def _until_it_runs(self, replica: Replica) -> None:
         """At once for those we started; a shim that we found may still be at it."""
-        while replicas.running(replica.folders.own)[1] == 0:
+        while not replica.begun and replicas.running(replica.folders.own)[1] == 0:
             await asyncio.sleep(LOOK_AGAIN_S)
 
     # orders

@@ -9,6 +9,8 @@ import os
 Fields = list[tuple[str, str]]
 
 ROOM = 2048  # kept free on the disk for the exit record, so that a full disk cannot swallow it
+REASON_MAX = 900  # bytes of it for a reason: twice as many if all of it has to be escaped
+NUMBER_MAX = 1 << 40  # milliseconds: nobody has worked longer, and what is larger cannot always be told
 
 
 def encode(fields: Fields) -> bytes:
@@ -33,6 +35,11 @@ def _unescape(value: str) -> str:
     return "\\".join(part.replace("\\n", "\n") for part in value.split("\\\\"))
 
 
+def cut(reason: str) -> str:
+    """Text, whatever it was made of, and so short that a reserved record has room for it."""
+    return reason.encode("utf-8", "replace")[:REASON_MAX].decode("utf-8", "ignore")
+
+
 def read(path: str) -> Fields:
     """FileNotFoundError: nobody has written it."""
     with open(path, "rb") as file:
@@ -40,12 +47,13 @@ def read(path: str) -> Fields:
 
 
 def read_number(path: str) -> int:
-    """0 if there is none."""
+    """0 if there is none, or one that makes no sense."""
     try:
         with open(path, "rb") as file:
-            return max(0, int(file.read(32)))
+            number = int(file.read(32))
     except (OSError, ValueError):
         return 0
+    return number if 0 <= number <= NUMBER_MAX else 0
 
 
 def write(path: str, data: bytes) -> None:

@@ -101,7 +101,7 @@ def load_task(folder: str) -> Task | None:
     try:
         with open(f"{folder}/task", "rb") as file:
             return _task_decoder.decode(file.read())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
@@ -154,7 +154,7 @@ def read_exit(folder: str, replica: str) -> Exit | None:
 
 
 def write_exit(folder: str, exit: Exit) -> None:
-    fields = [("how", exit.how.value), ("why", exit.why), ("progress", str(exit.progress_ms))]
+    fields = [("how", exit.how.value), ("why", records.cut(exit.why)), ("progress", str(exit.progress_ms))]
     records.write_reserved(f"{folder}/exit", records.encode(fields))
 
 

@@ -72,14 +72,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def read_url(text: str) -> Url:
-    parts = urlsplit(text if "//" in text else f"//{text}", scheme="http")
+    no_address = f"{text!r} is no address of a control plane: http(s)://HOST:PORT"
     try:
+        parts = urlsplit(text if "//" in text else f"//{text}", scheme="http")
         port = parts.port
     except ValueError:
-        port = -1
+        raise argparse.ArgumentTypeError(no_address) from None
     extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
-    if parts.scheme not in PORTS or not parts.hostname or port == -1 or extra:
-        raise argparse.ArgumentTypeError(f"{text!r} is no address of a control plane: http(s)://HOST:PORT")
+    if parts.scheme not in PORTS or not parts.hostname or extra:
+        raise argparse.ArgumentTypeError(no_address)
     return Url(parts.scheme, parts.hostname, port or PORTS[parts.scheme])
 
 

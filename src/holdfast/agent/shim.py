@@ -25,7 +25,6 @@ CHUNKS_A_TURN = 16
 NICE = -10  # the programs of a busy machine must not keep their own executioner waiting
 KILL_AGAIN_MS = 5
 KILL_AGAIN_MAX_MS = 500
-WHY_MAX = 1000
 
 
 class Spec:
@@ -101,6 +100,8 @@ class Shim:
             self._handle(handle, now)
         if self.deadline and now >= self.deadline:
             self.killing = True
+        if self.status is not None and not self._is_in_grace():
+            self.killing = True  # whatever it left behind
         if self.killing:
             self._reap()
             if now - self.killed_at >= self.pause_ms and not self._nothing_left():
@@ -181,10 +182,10 @@ class Shim:
         came = kernel.signals_of(self.signals)
         if kernel.SIGCHLD in came:
             self._reap()
-        if kernel.SIGTERM in came and self.status is None:
+        if kernel.SIGTERM in came and (self.status is None or self.deadline):  # else it has ended by itself
             self._stop(now)
         if kernel.SIGUSR1 in came and self.spec.tell and self.status is None:
-            os.kill(self.program, self.spec.tell)
+            procfs.kill([self.program], self.spec.tell)
 
     def _reap(self) -> None:
         while True:
@@ -197,7 +198,6 @@ class Shim:
                 return
             if pid == self.program:
                 self.status = status
-                self.killing = True  # whatever it left behind
 
     def _stop(self, now: int) -> None:
         """Asked by the agent, with a deadline; or by somebody else, with the workload's own grace."""
@@ -207,16 +207,28 @@ class Shim:
         except (OSError, KeyError, ValueError):
             self.deadline = self.deadline or now + self.spec.grace_ms
         self.deadline = max(1, self.deadline)
-        if now < self.deadline:
+        if now < self.deadline and self.status is None:
             self._signal(kernel.SIGTERM)
             self._signal(kernel.SIGCONT)
 
+    def _is_in_grace(self) -> bool:
+        """Others of its group heard the request too and still work on it: a shell ends at once, what it
+        started may have something to save. Whoever left the group heard nothing and needs no time."""
+        if not self.deadline:
+            return False
+        try:
+            os.killpg(self.program, 0)
+        except OSError:
+            return False
+        return True
+
     def _signal(self, number: int) -> None:
-        """To the program and its group. It has not been reaped, so its number is still its own."""
+        """To the program and its group. It has not been reaped, so its number is still its own. One that has
+        taken another user's rights does not hear us: it is waited for."""
         try:
             os.killpg(self.program, number)
         except OSError:  # it has no group yet
-            os.kill(self.program, number)
+            procfs.kill([self.program], number)
 
     # ending
 
@@ -259,7 +271,7 @@ class Shim:
         how, why = self._ending()
         fields = [
             ("how", how),
-            ("why", why[:WHY_MAX]),
+            ("why", records.cut(why)),
             ("progress", str(records.read_number(self.spec.progress))),
         ]
         records.write_reserved("exit", records.encode([*fields, ("finished", str(kernel.boot_ms()))]))

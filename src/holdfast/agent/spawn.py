@@ -24,19 +24,25 @@ _SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP, signa
 
 def spawn_shim(folder: str, listener: int, env: dict[str, str]) -> tuple[int, int]:
     """Its process id, and the pipe on which it says that the program runs."""
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     report, tell = os.pipe()
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        pid = _spawn(folder, [lock, tell, listener], env)
-    except OSError:
+        pid = _spawn_locked(folder, tell, listener, env)
+    except (OSError, ValueError):
         os.close(report)
         raise
     finally:
-        os.close(lock)  # the lock stays: it belongs to the shim's copy as well
         os.close(tell)
     os.set_blocking(report, False)
     return pid, report
+
+
+def _spawn_locked(folder: str, tell: int, listener: int, env: dict[str, str]) -> int:
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _spawn(folder, [lock, tell, listener], env)
+    finally:
+        os.close(lock)  # the lock stays: it belongs to the shim's copy as well
 
 
 def _spawn(folder: str, handles: list[int], env: dict[str, str]) -> int:

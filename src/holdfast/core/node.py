@@ -119,6 +119,16 @@ class NodeMachine:
         """A heartbeat sent at `sent_at` was acknowledged."""
         self.lease_until = max(self.lease_until, ends_at_agent(sent_at, self.lease_ms))
 
+    def linked(self, now: Instant) -> None:
+        """A link was lost, and there is another. If the lease ran out in between, what is exclusive and did
+        not start under it may have been started elsewhere: the set that follows says whether we shall."""
+        if now >= self.lease_until:
+            self.desired = {
+                name: wanted
+                for name, wanted in self.desired.items()
+                if name in self.processes or not wanted.exclusive
+            }
+
     def wants(self, new: DesiredSet, now: Instant) -> list[Instruction]:
         if (new.leader, new.generation) < (self.leader, self.generation):
             return []

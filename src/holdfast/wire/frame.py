@@ -23,28 +23,36 @@ def pack(message: msgspec.Struct) -> bytes:
 
 
 class Reader:
-    """Bytes as they come in; messages as they are complete."""
+    """Bytes as they come in; messages as they are complete. What comes in drops is put together once, when
+    there is enough of it."""
 
     def __init__(self, kinds: object, largest: int) -> None:
         self._decode = msgspec.msgpack.Decoder(kinds).decode
         self._largest = largest
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._have, self._need = 0, LENGTH.size
 
     def feed(self, data: bytes) -> Iterator[msgspec.Struct]:
         """The messages that are complete now. BadFrame: close the connection."""
-        data = self._rest + data if self._rest else data
-        at, end = 0, len(data)
+        self._parts.append(data)
+        self._have += len(data)
+        if self._have < self._need:
+            return
+        data = b"".join(self._parts) if len(self._parts) > 1 else data
+        at, end, self._need = 0, self._have, LENGTH.size
         while end - at >= LENGTH.size:
             (size,) = LENGTH.unpack_from(data, at)
             if not 0 < size <= self._largest:
                 raise BadFrame(f"a message of {size:,} bytes, at most {self._largest:,} are taken")
             if end - at - LENGTH.size < size:
+                self._need += size
                 break
             at += LENGTH.size
             try:
                 message = self._decode(memoryview(data)[at : at + size])
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise BadFrame(f"not a message: {error}") from None
             at += size
             yield message
-        self._rest = data[at:]
+        self._parts = [data[at:]] if at < end else []
+        self._have = end - at

@@ -65,7 +65,8 @@ class Folders:
 
     def names(self) -> list[str]:
         try:
-            found = os.listdir(self.nodes)
+            with os.scandir(self.nodes) as entries:
+                found = [entry.name for entry in entries if entry.is_dir()]
         except FileNotFoundError as error:
             raise Unreachable(f"{self.nodes} is not there") from error
         return sorted(unquote(name) for name in found if not name.startswith("."))

@@ -166,9 +166,8 @@ def _read(path: str) -> bytes:
     """Without the layers of `open`: this is most of what a scan costs."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        text = part = os.read(descriptor, 65_536)
-        while len(part) >= 4_096:
-            part = os.read(descriptor, 65_536)
+        text = b""
+        while part := os.read(descriptor, 65_536):  # lists come in parts, each less than a page
             text += part
         return text
     finally:
@@ -344,8 +343,9 @@ def make_cgroup(root: str) -> str:
         return ""
     path = known or os.path.join(parent, "holdfast-" + os.urandom(8).hex())
     try:
-        with open(os.path.join(root, "cgroup"), "w") as file:
-            file.write(path)
+        if not known:
+            with open(os.path.join(root, "cgroup"), "w") as file:
+                file.write(path)
         os.makedirs(os.path.join(path, "agent"), exist_ok=True)
         if not os.access(os.path.join(path, "cgroup.kill"), os.W_OK):
             raise PermissionError(errno.EPERM, "this kernel or user cannot end a control group")

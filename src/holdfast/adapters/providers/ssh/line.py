@@ -153,6 +153,8 @@ class Line:
             ) from error
         except (ssh.Error, OSError) as error:
             raise Unreachable(f"{host.name}: {host.address}:{host.port}: {error}") from error
+        except (ValueError, OverflowError) as error:  # no such name or number can be
+            raise Denied(f"{host.name}: {host.address}:{host.port} cannot be called: {error}") from error
 
     # after it
 
@@ -168,16 +170,16 @@ class Line:
         finally:
             process.close()
         killed = process.exit_status is None or process.exit_status < 0  # or the line broke
-        if killed and remote.MARK.encode() not in (out or b""):
+        if killed and not answers(out or b""):
             raise Lost("it broke off before the answer came")
         return process.exit_status, out or b"", err or b""
 
     def _read(self, said: tuple[int | None, bytes, bytes]) -> dict[str, Any]:
         status, out, err = said
-        marked = [line for line in out.decode(errors="replace").splitlines() if line.startswith(remote.MARK)]
-        if not marked:
+        said_by_us = answers(out)
+        if not said_by_us:
             raise Denied(f"{self.host.name}: {self._complaint(status, err)}")
-        answer: dict[str, Any] = json.loads(marked[-1][len(remote.MARK) :])
+        answer: dict[str, Any] = json.loads(said_by_us[-1])
         kind, why = answer.get("error"), f"{self.host.name}: {answer.get('why', '')}"
         if kind == "install":
             raise NeedsInstall(why)
@@ -195,6 +197,12 @@ class Line:
             case _:
                 said = err.decode(errors="replace").strip().splitlines()
                 return f"{self.host.python} ended with {status}: {' / '.join(said[-2:])}"
+
+
+def answers(out: bytes) -> list[str]:
+    """The complete lines, from the mark on: what a shell says before it may lack the end of its own line."""
+    lines = out.decode(errors="replace").split("\n")[:-1]
+    return [text for _, mark, text in (line.partition(remote.MARK) for line in lines) if mark]
 
 
 def script(request: dict[str, Any]) -> bytes:
