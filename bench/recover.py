@@ -81,5 +81,5 @@ class Forgetful(SqlStore):
     def __init__(self, store: SqlStore) -> None:
         super().__init__(store.database)
 
-    async def latest(self) -> Snapshot | None:
+    async def latest(self, before: int = 0) -> Snapshot | None:
         return None

@@ -24,7 +24,7 @@ import uvicorn
 from holdfast.adapters.clock import HostClock
 from holdfast.adapters.providers.join import JoinProvider
 from holdfast.adapters.providers.local.provider import LocalProvider
-from holdfast.adapters.stores import SqlRegistry, open_store
+from holdfast.adapters.stores import open_store
 from holdfast.api.access import Access
 from holdfast.api.app import close, create_app
 from holdfast.control.enrol import Enrolment
@@ -36,7 +36,7 @@ from holdfast.model.units import Instant
 from holdfast.model.world import World
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Join, Provider
-from holdfast.ports.registry import Role, Token
+from holdfast.ports.registry import Registry, Role, Token
 from holdfast.wire.identity import hashed
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             ending=providers.stop_all if settings.ends_nodes else None,
         )
         if settings.tokens:
-            await _first_token(settings, registry, clock)
+            await first_token(settings, registry, clock)
         async with _running(settings, plane, listener, providers):
             _note(settings, url)
             log.info("serving", url=url, name=plane.name)
@@ -275,18 +275,26 @@ def _note(settings: Settings, url: str) -> None:
     fresh.replace(settings.state / "url")
 
 
-async def _first_token(settings: Settings, registry: SqlRegistry, clock: HostClock) -> None:
-    """Somebody must be able to make the others."""
-    if any(token.role is Role.ADMIN for token in await registry.tokens()):
+async def first_token(settings: Settings, registry: Registry, clock: HostClock) -> None:
+    """Somebody must be able to make the others. It is written down before it is good for anything: made the
+    other way round, it could be lost in between, and nobody would be let in any more."""
+    now = clock.wall()
+    admins = [token for token in await registry.tokens() if token.role is Role.ADMIN]
+    if any(not token.expires_at or token.expires_at > now for token in admins):
         return
     secret = "hf_" + secrets.token_urlsafe(32)
-    token = Token(
-        "first", hashed(secret), Role.ADMIN, note="made at the first start", created_at=clock.wall()
-    )
-    await registry.add(token)
     path = settings.state / "token"
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(secret + "\n")
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(secret + "\n")
+    except OSError as error:
+        raise CannotStart(f"{path} cannot be written: {error.strerror}", "give another --dir") from None
+    token = Token("first", hashed(secret), Role.ADMIN, note="made at the first start", created_at=now)
+    try:
+        await registry.add(token)
+    except Denied:  # another control plane made it in the same moment, and has the file
+        path.unlink()
+        return
     log.warning("made the first admin token", file=str(path))
 
 

@@ -349,6 +349,15 @@ def test_the_latest_snapshot_comes_back_as_it_was(store: Store, run: Run) -> Non
     assert run(store.read()) == entries(1, 2, 3)
 
 
+def test_the_snapshot_before_another_can_be_had(store: Store, run: Run) -> None:
+    generation = led(store, run)
+    run(store.append(generation, 0, entries(1, 2, 3)))
+    for length in (1, 3):
+        run(store.save(generation, Snapshot(length, b"world")))
+    assert run(store.latest(3)) == Snapshot(1, b"world")
+    assert run(store.latest(1)) is None
+
+
 def test_a_snapshot_saved_again_replaces_the_first(store: Store, run: Run) -> None:
     leader = led(store, run)
     run(store.append(leader, 0, entries(1)))

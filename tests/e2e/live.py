@@ -350,9 +350,12 @@ class Ground:
         """Agents that have joined."""
         until(lambda: plane.apply(POOL), "somebody leads")
         for name in names:
-            made = plane.post("/v1/tokens", {"role": "join", "pool": "fleet", "node": name})
-            self.agent(name, urls or plane.url, made["token"], *words)
+            self.join(plane, name, urls=urls, words=words)
         plane.until_alive(len(names))
+
+    def join(self, plane: Started, name: str, urls: str = "", words: tuple[str, ...] = ()) -> None:
+        made = plane.post("/v1/tokens", {"role": "join", "pool": "fleet", "node": name})
+        self.agent(name, urls or plane.url, made["token"], *words)
 
     def cli(self, *words: str, url: str = "", stdin: str = "") -> "subprocess.CompletedProcess[str]":
         """A command as a person types it."""

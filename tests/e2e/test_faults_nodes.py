@@ -1,6 +1,7 @@
 """Nodes, agents, shims and replicas are killed, hung and cut off, each as a real process; what must stay up
 stays up, and what must not run twice never does."""
 
+import shutil
 import signal
 import time
 
@@ -16,6 +17,7 @@ from tests.e2e.live import (
     kill,
     lives,
     processes,
+    refusal,
     replicas,
     until,
 )
@@ -223,4 +225,25 @@ def test_a_lease_of_another_length_is_kept_by_both_sides(ground: Ground) -> None
     assert first.last < cut + LEASE_MS + 3_000, "the node had heard of it"
     assert second.start < cut + 13_500, "so had we"
     plane.until_alive(2)
+    assert len(lives(ground.folder)) == 2
+
+
+def test_a_machine_that_will_not_come_back_is_forgotten_when_its_lease_is_over(ground: Ground) -> None:
+    """Then its name is free: another machine takes it with a token of its own."""
+    plane = ground.serve(lease_ms=LEASE_MS)
+    ground.fleet(plane, "n1", "n2", "n3")
+    plane.apply(alone(ground.folder))
+    node = node_of(plane, "job")
+    kill(*processes(ground.folder / node))
+    until(lambda: plane.nodes()[node]["verdict"] == "dead", "nobody reaches it")
+    early = refusal(lambda: plane.post(f"/v1/nodes/{node}/forget"))
+    assert early is not None
+    assert early.status == 409, "its lease may not be over yet"
+    until(lambda: plane.post(f"/v1/nodes/{node}/forget"), "its lease is over")
+    assert node not in plane.nodes()
+    shutil.rmtree(ground.folder / node)
+    ground.agents[node].wait()
+    ground.join(plane, node)
+    plane.until_alive(3)
+    plane.until_ready("job")
     assert len(lives(ground.folder)) == 2

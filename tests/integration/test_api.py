@@ -360,10 +360,19 @@ async def test_nodes_are_harmed_on_purpose_where_that_is_possible() -> None:
         for deed in ("hang", "resume", "kill"):
             assert (await api.post(f"/v1/chaos/{deed}", {"node": "n1"}))["done"] == f"{deed} n1"
         assert provider.deeds == [("hang", "n1"), ("resume", "n1"), ("kill", "n1")]
+        lines = [line["text"] for line in await api.get("/v1/events?node=n1")]
+        assert "chaos: kill, asked for by hand" in lines, "history tells that it was us"
         problem = await api.post("/v1/chaos/partition", {"node": "n1", "for_ms": 100}, 409)
         assert "--allow-chaos" in problem["detail"]
         await api.post("/v1/chaos/kill", {"node": "n2"}, 404)
         await api.post("/v1/chaos/burn", {"node": "n1"}, 422)
+
+
+async def test_only_a_dead_node_is_forgotten() -> None:
+    async with served("n1") as api:
+        problem = await api.post("/v1/nodes/n1/forget", None, 409)
+        assert problem["detail"] == "n1 is alive: only a dead node can be forgotten"
+        await api.post("/v1/nodes/n9/forget", None, 404)
 
 
 async def test_nodes_that_cannot_be_harmed_say_so() -> None:

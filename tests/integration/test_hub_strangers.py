@@ -5,14 +5,19 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec.structs import replace
 
 from holdfast.control import hub as hub_module
+from holdfast.core.index import put_node
 from holdfast.model.event import PoolApplied
+from holdfast.model.node import NodeState
+from holdfast.model.resources import Resources
 from holdfast.model.units import HOUR
 from holdfast.ports.registry import Role, Token
 from holdfast.wire.frame import LENGTH, pack
 from holdfast.wire.identity import Key, hashed
 from holdfast.wire.messages import PROTOCOL, Beat, Refused
+from tests.build import node
 from tests.planes import FLEET, World, until, within
 
 UPGRADE = b"GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: holdfast-link\r\n\r\n"
@@ -215,3 +220,39 @@ async def test_a_connection_that_says_nothing_is_dropped(monkeypatch: pytest.Mon
             await within(reader.read(-1))
             writer.close()
         await until(lambda: not plane.hub._strangers)
+
+
+async def test_a_token_in_letters_that_no_token_has_is_refused_with_the_reason() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        refused = await refusal(world, plane, stranger(world, "n1", "schlüssel"))
+        assert refused.code == "token"
+
+
+async def test_a_join_token_does_not_take_the_name_of_a_node_that_is_being_launched() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        coming = replace(node("std-1"), pool="std", state=NodeState.BOOTING)
+        put_node(plane.world, coming)
+        bold = stranger(world, "std-1", await token(world, "for the fleet", pool="fleet"))
+        assert (await refusal(world, plane, bold)).code == "taken"
+        assert await world.registry.identity("std-1") is None
+
+
+@pytest.mark.parametrize("cpu_milli", [2**63, -1])
+async def test_a_node_that_says_it_has_what_nobody_has_is_turned_away_and_the_term_goes_on(
+    cpu_milli: int,
+) -> None:
+    world = World()
+    async with world.plane() as plane:
+        await world.joined(plane, "n1")
+        term = plane._term
+        boaster = await world.known("n2")
+        world.fleet.capacity = Resources(cpu_milli, 1)
+        await world.connect(boaster, plane)
+        await within(boaster.ended.wait())
+        await plane.tell(PoolApplied(at=plane.now(), pool=FLEET))
+        assert plane._term is term
+        assert "n2" not in plane.world.nodes

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.control.plane import NotLeading
 from holdfast.core.turn import Entry
 from holdfast.model import event as ev
-from holdfast.model.replica import Phase, State
+from holdfast.model.replica import Phase, Role, State
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Service, Workload
 from holdfast.ports.errors import Unreachable
@@ -249,3 +249,39 @@ async def test_when_leases_become_shorter_every_agent_counts_with_the_new_length
         acks = agent.acks
         await until(lambda: agent.acks > acks)
         assert agent.machine.lease_until <= changed_at + 30_000
+
+
+# ---- what is measured
+
+
+def failovers(plane: Any) -> float:
+    return plane.metrics.get_sample_value("holdfast_failover_seconds_count") or 0
+
+
+async def test_a_first_start_a_pause_and_a_resume_are_no_failovers_and_a_death_is_one() -> None:
+    world = World()
+    async with world.plane() as plane:
+        agents = await world.joined(plane, "n1", "n2", "n3")
+        await apply(plane, WEB)
+        await until(lambda: ready(plane, "web") == 3)
+        await apply(plane, replace(WEB, paused=True))
+        await until(lambda: ready(plane, "web") == 0)
+        await apply(plane, WEB)
+        await until(lambda: ready(plane, "web") == 3)
+        assert failovers(plane) == 0
+        agents[0].die()
+        await until(lambda: plane.world.nodes["n1"].verdict.level is Level.DEAD)
+        await until(lambda: ready(plane, "web") == 3)
+        assert failovers(plane) == 1
+
+
+async def test_a_standby_that_takes_over_is_a_failover() -> None:
+    world = World()
+    async with world.plane() as plane:
+        agents = {agent.node: agent for agent in await world.joined(plane, "n1", "n2", "n3")}
+        await apply(plane, Workload("web", Service(1, standby=1)))
+        await until(lambda: ready(plane, "web") == 2)
+        (active,) = (r for r in plane.world.replicas.values() if r.role is Role.ACTIVE)
+        agents[active.node].die()
+        await until(lambda: failovers(plane) == 1)
+        assert plane.world.slots["web/0"].down_since == 0

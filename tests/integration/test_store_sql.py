@@ -23,8 +23,9 @@ from holdfast.adapters.stores.schema import REVISIONS, metadata
 from holdfast.adapters.stores.sqlite import SqliteFile
 from holdfast.adapters.stores.store import Pruned, SqlStore
 from holdfast.model import event as ev
-from holdfast.model.units import HOUR
+from holdfast.model.units import HOUR, SECOND
 from holdfast.ports.errors import Denied, Throttled, Unreachable
+from holdfast.ports.registry import Identity
 from holdfast.ports.store import Leadership, Snapshot
 from tests.journal_writers import entry
 from tests.postgres import Postgres
@@ -318,3 +319,47 @@ async def test_whoever_is_cancelled_leaves_the_store_in_order(url: str) -> None:
         length = len(await store.read())
         assert length % 2 == 0, "all of an append or nothing"
         assert await store.append(generation, length, (entry(9),)) == length + 1
+
+
+async def test_a_crowd_that_joins_or_reads_does_not_keep_the_leader_from_writing(tmp_path: Path) -> None:
+    store, registry = await open_store(f"sqlite:///{tmp_path / 'journal.db'}")
+    try:
+        generation = await led(store)
+        joining = [registry.enrol(Identity(f"n{number}", b"key", "fleet", 0), None) for number in range(300)]
+        asking = [store.history(limit=1) for _ in range(300)]
+        crowd = [asyncio.ensure_future(one) for one in (*joining, *asking)]
+        await asyncio.sleep(0)
+        assert await store.append(generation, 0, (entry(1),)) == 1
+        assert (await store.leader()).generation == generation
+        assert await store.read() == (entry(1),)
+        answers = await asyncio.gather(*crowd, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {str, tuple, Throttled}
+    finally:
+        await store.close()
+
+
+# clocks
+
+
+async def test_a_clock_that_was_set_back_keeps_nobody_from_leading(tmp_path: Path) -> None:
+    """A server's clock is its own; SQLite's is read here as if it could be set."""
+    now = 2 * HOUR
+    store = SqlStore(await open_database(SqliteFile(tmp_path / "j.db", lambda: ("", now))))
+    try:
+        first = await store.lead("cp-1", "", 3 * SECOND)
+        now -= HOUR
+        assert (await store.lead("cp-2", "", 3 * SECOND)).leader == "cp-1", "it may lead yet"
+        assert 3 * SECOND <= (await store.leader()).left_ms <= 30 * SECOND, "no less than it was granted"
+        now += 30 * SECOND
+        assert await store.lead("cp-2", "", 3 * SECOND) == Leadership(
+            "cp-2", first.generation + 1, 3 * SECOND
+        )
+    finally:
+        await store.close()
+
+
+async def test_two_that_have_one_name_may_announce_themselves_at_once(url: str) -> None:
+    async with opened(url) as one, opened(url) as other:
+        for _ in range(10):
+            await asyncio.gather(one.announce("cp", "http://a"), other.announce("cp", "http://b"))
+        assert len(await one.announce("cp", "http://a")) == 1

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -544,6 +545,11 @@ def test_what_crashes_and_is_started_again_is_not_called_ready(holdfast: Holdfas
     assert "error: web is not ready after 2 s" in told.err
 
 
+def test_an_answer_that_is_no_text_at_all_is_told_as_such() -> None:
+    with pytest.raises(Unanswered, match="the answer cannot be read"):
+        read(b'{"title": "\xff"}', shapes.Problem)
+
+
 def test_waiting_ends_with_the_reason_when_the_time_is_over(holdfast: Holdfast, tmp_path: Path) -> None:
     (tmp_path / "web.yaml").write_text(WEB)
 
@@ -702,6 +708,26 @@ def test_logs_as_json_are_one_object_a_line_followed_or_not(holdfast: Holdfast) 
         {"replica": "web/0.1", "line": "two"},
     ]
     assert (followed.code, followed.out) == (0, told.out)
+
+
+@pytest.mark.parametrize(("tail", "lines"), [(0, 0), (1, 1), (2, 2), (9, 5)])
+def test_the_tail_of_a_log_that_grows_meanwhile_has_whole_lines_only(
+    holdfast: Holdfast, tail: int, lines: int
+) -> None:
+    log = b"tick 1\ntick 2\ntick 3\n"
+
+    def answer(method: str, path: str) -> Answer:
+        nonlocal log
+        log += f"tick {log.count(b'tick') * 1000}\n".encode()
+        asked = parse_qs(urlsplit(path).query).get("tail_bytes")
+        return 200, {}, log[-int(asked[0]) :] if asked else log
+
+    with listening(answer) as server:
+        told = holdfast("logs", "web/0.1", "--tail", str(tail), "--url", server.url)
+        followed = holdfast("logs", "web/0.1", "--tail", str(tail), "-f", "--url", server.url)
+    assert len(told.out.splitlines()) == lines
+    assert all(line.startswith("tick ") for line in (told.out + followed.out).splitlines())
+    assert followed.out or not tail, "what comes after the tail is told when it is followed"
 
 
 # ---- completion

@@ -344,3 +344,27 @@ def test_a_seat_that_was_removed_and_added_again_goes_on_counting() -> None:
     play.reapply("web", shape=Service(2))
     play.obey()
     assert set(play.running("web")) == {"web/0.1", "web/1.2"}
+
+
+# ---- nodes that are struck off
+
+
+def forget(play: Play, node: str) -> None:
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.FORGET, node=node))
+    play.settle()
+
+
+def test_a_node_is_forgotten_when_it_is_dead_and_its_lease_is_over_and_not_before() -> None:
+    play = Play(can_launch=False, can_terminate=False)
+    play.join("a", "b")
+    play.apply(Workload("job", Job()))
+    play.obey()
+    forget(play, "a")
+    assert "a" in play.world.nodes, "it lives"
+    play.judge("a", Level.DEAD, heard_at=play.now)
+    forget(play, "a")
+    assert "a" in play.world.nodes, "its job may still run"
+    play.later(play.world.policy.leases.lease_ms + 2 * play.world.policy.leases.margin_ms)
+    forget(play, "a")
+    assert "a" not in play.world.nodes
+    assert {replica.node for replica in play.world.replicas.values()} == {"b"}

@@ -1,7 +1,9 @@
 """What the endpoints share: the control plane behind them, who may come in, and the streams that are open."""
 
 import asyncio
-from typing import Annotated, cast
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from fastapi import Depends
@@ -10,20 +12,54 @@ from starlette.responses import Response
 
 from holdfast.api.access import Access
 from holdfast.api.streams import Streams
-from holdfast.control.plane import Plane
+from holdfast.control.plane import NotLeading, Plane
 from holdfast.ports.registry import Role
 
+T = TypeVar("T")
+
 _encode = msgspec.json.Encoder().encode
+
+
+class Writing:
+    """One order at a time: what is written depends on what was read before (a version rises by one). Whoever
+    waited here while the leadership was lost is sent on, for the world that is shown now says nothing about
+    what there is."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.plane, self.lock = plane, asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        await self.lock.acquire()
+        if not self.plane.leading:
+            self.lock.release()
+            raise NotLeading("")
+
+    async def __aexit__(self, *_: object) -> None:
+        self.lock.release()
 
 
 class Edge:
     def __init__(self, plane: Plane, access: Access) -> None:
         self.plane, self.access = plane, access
         self.streams = Streams()
-        # What is written depends on what was read before (a version rises by one): one at a time.
-        self.writing = asyncio.Lock()
-        # Reading files and dry runs take seconds of a processor when they are large: one at a time.
-        self.thinking = asyncio.Lock()
+        self.writing = Writing(plane)
+        self._thinking = asyncio.Lock()
+
+    async def think(self, make: Callable[[], Callable[[], T]]) -> T:
+        """Does what `make` returns on another thread. Reading files and dry runs take seconds of a processor
+        when they are large: one at a time, also when whoever asked has given up, for a thread cannot be
+        ended. `make` runs here, where nobody writes the world meanwhile, when its turn has come."""
+        async with AsyncExitStack() as turn:
+            await turn.enter_async_context(self._thinking)
+            done = asyncio.ensure_future(asyncio.to_thread(make()))
+            done.add_done_callback(self._thought)
+            turn.pop_all()  # it is over when the thread is
+        return await asyncio.shield(done)
+
+    def _thought(self, done: "asyncio.Future[Any]") -> None:
+        self._thinking.release()
+        if not done.cancelled():
+            done.exception()  # whoever asked was told, or has left
 
 
 async def edge_in(request: Request) -> Edge:

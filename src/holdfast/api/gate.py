@@ -11,6 +11,7 @@ a 500 without details, and a traceback in the log.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, ClassVar
 
 import structlog
@@ -64,9 +65,9 @@ class Open(APIRoute):
     async def _through(self, request: Request, handler: Handler) -> Response:
         edge = edge_of(request)
         if self.least is not None:
-            request.state.role = await edge.access.admit(
-                request, edge.plane.registry, self.least, edge.plane.url
-            )
+            asked = request, edge.plane.registry, self.least, edge.plane.url
+            request.state.role = await edge.access.admit(*asked)
+            request.state.lapsed = partial(edge.access.lapsed, *asked)
         if self.leads and not edge.plane.leading:
             return await sent_on(request, edge)
         if self.shows and not edge.plane.world.leader.generation:

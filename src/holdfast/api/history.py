@@ -26,8 +26,10 @@ from holdfast.api.said import gives
 from holdfast.api.streams import Stream
 from holdfast.control.plane import Plane
 from holdfast.core import explain
+from holdfast.core.detect import Senses
 from holdfast.core.tell import workload_of
 from holdfast.model.told import Told
+from holdfast.model.units import Instant
 from holdfast.model.world import World
 from holdfast.ports.errors import PortError
 
@@ -87,7 +89,8 @@ async def events(
         return give([views.line(each) for each in told])
     edge.streams.check_room()
     seq, skip = _begin_at(edge.plane, last_event_id, since)
-    return Stream(edge.streams, _stream(edge, About(node, workload), seq, skip), SSE)
+    source = _stream(edge, About(node, workload), seq, skip)
+    return Stream(edge.streams, source, SSE, request.state.lapsed)
 
 
 def _begin_at(plane: Plane, last_event_id: str | None, since: int | None) -> tuple[int, int]:
@@ -147,10 +150,11 @@ def _numbered(told: tuple[Told, ...], skip: int) -> list[bytes]:
     **gives(shapes.Explanation, "in words", 404),
 )
 async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max_length=253)]) -> Response:
-    known = _known(plane.world, kind)
+    world, senses = plane.world, plane.senses  # as they are now: while we read, the leadership may be lost
     told = await _told(plane, kind, name)
+    known = _known(world, kind)
     if any(name in names for names in known):
-        found = _explanation(plane, kind, name)
+        found = _explanation(world, senses, kind, name, plane.now())
     elif told:
         found = explain.Explanation(f"{name} is gone: {told[-1].text}", (), ())
     else:
@@ -167,11 +171,12 @@ async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max
     )
 
 
-def _explanation(plane: Plane, kind: Kind, name: str) -> explain.Explanation:
-    world, now = plane.world, plane.now()
+def _explanation(
+    world: World, senses: Senses | None, kind: Kind, name: str, now: Instant
+) -> explain.Explanation:
     match kind:
         case Kind.NODE:
-            return explain.explain_node(world, plane.senses, name, now)
+            return explain.explain_node(world, senses, name, now)
         case Kind.WORKLOAD:
             return explain.explain_workload(world, name, now)
         case Kind.REPLICA:

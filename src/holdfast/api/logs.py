@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api.edge import ThisEdge
@@ -22,6 +23,7 @@ router = APIRouter(prefix="/v1", route_class=ReadFromLeader, tags=["what happene
 
 @router.get("/log", summary="What a replica wrote", **gives_text("its output and errors, as they came", 404))
 async def log(
+    request: Request,
     edge: ThisEdge,
     replica: Annotated[str, Query(max_length=253, description="such as web/0.3")],
     tail_bytes: Annotated[
@@ -31,7 +33,7 @@ async def log(
 ) -> Response:
     edge.streams.check_room()
     source = _parts(edge.plane, replica, -(tail_bytes or 0), follow)
-    return await Stream(edge.streams, source, TEXT).begun()
+    return await Stream(edge.streams, source, TEXT, request.state.lapsed).begun()
 
 
 async def _parts(plane: Plane, replica: str, offset: int, follow: bool) -> AsyncGenerator[bytes]:

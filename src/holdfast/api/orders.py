@@ -11,14 +11,18 @@ from starlette.responses import Response
 
 from holdfast.api import shapes, views
 from holdfast.api.bodies import Chaos, Drain
-from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
+from holdfast.api.edge import Edge, ThisEdge, give
 from holdfast.api.gate import Administer, Operate
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.reads import one_node
 from holdfast.api.said import gives
+from holdfast.core.fold import may_be_forgotten
+from holdfast.core.index import lease_over_at
 from holdfast.model.event import OperatorOrdered, Order
-from holdfast.model.node import JOINED
-from holdfast.model.units import Instant
+from holdfast.model.node import JOINED, Node
+from holdfast.model.units import Instant, seconds
+from holdfast.model.verdict import Level
+from holdfast.model.world import World
 
 JOURNALLED = "the node, when the order is journalled"
 
@@ -60,6 +64,32 @@ async def uncordon(edge: ThisEdge, name: str) -> Response:
     return await _order(edge, name, Order.UNCORDON)
 
 
+@router.post(
+    "/nodes/{name}/forget",
+    summary="Strike a dead node off, and free its name",
+    **gives(shapes.Done, "when the order is journalled", 404, 409),
+)
+async def forget(edge: ThisEdge, name: str) -> Response:
+    plane = edge.plane
+    async with edge.writing:
+        node = plane.world.nodes.get(name)
+        if node is None:
+            raise unknown("node", name, plane.world.nodes)
+        if not may_be_forgotten(plane.world, node, plane.now()):
+            raise _not_yet(plane.world, node, plane.now())
+        await plane.free_name(name)
+        await plane.tell(OperatorOrdered(at=plane.now(), order=Order.FORGET, node=name))
+    return give(shapes.Done(f"forgot {name}"))
+
+
+def _not_yet(world: World, node: Node, now: Instant) -> Refused:
+    if node.verdict.level is not Level.DEAD:
+        what = f"{node.id} is {node.verdict.level}: only a dead node can be forgotten"
+        return Refused(409, what, f"holdfast drain {node.id} --wait, then stop its agent")
+    left = seconds(lease_over_at(world, node.id) - now)
+    return Refused(409, f"{node.id} is dead, but its lease is surely over only in {left}", "wait so long")
+
+
 async def _order(edge: Edge, name: str, order: Order, deadline: Instant = 0) -> Response:
     plane = edge.plane
     async with edge.writing:
@@ -91,8 +121,12 @@ async def release(edge: ThisEdge) -> Response:
     summary="Harm a node on purpose, to see what happens",
     **gives(shapes.Done, "when it is done", 404, 409, 502),
 )
-async def chaos(plane: ThisPlane, deed: Deed, body: Chaos) -> Response:
+async def chaos(edge: ThisEdge, deed: Deed, body: Chaos) -> Response:
+    plane = edge.plane
     if body.node not in plane.world.nodes:
         raise unknown("node", body.node, plane.world.nodes)
+    async with edge.writing:
+        why = f"{deed.value}, asked for by hand"
+        await plane.tell(OperatorOrdered(at=plane.now(), order=Order.CHAOS, node=body.node, why=why))
     await plane.chaos(deed.value, body.node, body.for_ms)
     return give(shapes.Done(f"{deed.value} {body.node}"))

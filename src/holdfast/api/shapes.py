@@ -19,7 +19,10 @@ T = TypeVar("T")
 
 def read(body: bytes | str, shape: type[T]) -> T:
     """An answer of the API. msgspec.DecodeError: it is none."""
-    return msgspec.json.decode(body, type=shape)
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 class Shape(msgspec.Struct, frozen=True, gc=False):

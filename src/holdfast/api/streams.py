@@ -2,12 +2,12 @@
 
 Nothing is buffered here: the next piece is fetched when the last one is on its way, so a slow reader slows
 its own source down and nobody else. A reader that takes nothing for a minute is let go. Streams end when the
-reader leaves, and when the control plane closes: `close` must be called before the server waits for its open
-connections, or it would wait for these.
+reader leaves or its token is good no longer, and when the control plane closes: `close` must be called before
+the server waits for its open connections, or it would wait for these.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Self
 
 import structlog
@@ -41,8 +41,15 @@ class Streams:
 
 
 class Stream(StreamingResponse):
-    def __init__(self, streams: Streams, source: AsyncGenerator[bytes], media_type: str) -> None:
-        self.streams, self.source = streams, source
+    def __init__(
+        self,
+        streams: Streams,
+        source: AsyncGenerator[bytes],
+        media_type: str,
+        lapsed: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """`lapsed` returns when the reader may read no longer."""
+        self.streams, self.source, self.lapsed = streams, source, lapsed
         self._pieces = self._until_closing()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._first: asyncio.Task[Any] | None = None
@@ -82,11 +89,13 @@ class Stream(StreamingResponse):
 
     async def _until_closing(self) -> AsyncGenerator[bytes]:
         """The pieces of the source, up to its end or the closing of the house."""
-        closed = self._begin(self.streams.closing.wait())
+        over = {self._begin(self.streams.closing.wait())}
+        if self.lapsed is not None:
+            over.add(self._begin(self.lapsed()))
         while True:
             piece, self._first = self._first or self._begin(self._next()), None
-            await asyncio.wait({piece, closed}, return_when=asyncio.FIRST_COMPLETED)
-            data = piece.result() if piece.done() else None
+            await asyncio.wait({piece, *over}, return_when=asyncio.FIRST_COMPLETED)
+            data = piece.result() if piece.done() and not any(end.done() for end in over) else None
             if data is None:
                 return
             yield data

@@ -117,7 +117,7 @@ def _as_yaml(text: str) -> str:
     """YAML reads JSON, with a few exceptions (tabs, escaped pairs): so it is read as JSON first."""
     try:
         found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, or a number of thousands of digits
         raise Refused(422, "the body is not JSON", problems=[str(error)]) from None
     parts = found if isinstance(found, list) else [found]
     return "".join(f"---\n{json.dumps(part, ensure_ascii=False)}\n" for part in parts)

@@ -99,34 +99,38 @@ class Reading:
     async def _read(self, id: str, tail: int | None) -> None:
         try:
             async with self.room:
-                start = await self._where_tail_begins(id, tail)
-                async for line in self._lines(id, start, skip=tail == 0):
+                lines = self._lines(id, await self._before_tail(id, tail))
+                if tail is not None and not self.follow:  # more may have been written since we looked
+                    lines = _last([line async for line in lines], tail)
+                async for line in lines:
                     self.begun.add(id)
                     self._print(id, line)
         except Unanswered as error:
             if self.only_one or not self.follow:
                 self.failed += [f"{id}: {text}" for text in error.errors]
 
-    async def _where_tail_begins(self, id: str, tail: int | None) -> int | None:
-        """So many bytes before the end; None: at the beginning."""
+    async def _before_tail(self, id: str, tail: int | None) -> int | None:
+        """So many bytes before the end is somewhere in the line before the tail; None: the tail is all there
+        is. The end moves while we ask, so the tail's own beginning cannot be asked for."""
         if tail is None:
             return None
-        if tail == 0:
-            return 1  # the API knows no 0
-        guess = tail * BYTES_A_LINE
+        guess = (tail + 1) * BYTES_A_LINE
         while True:
             body = b"".join([part async for part in self._parts(id, guess, follow=False)])
             lines = body.splitlines(keepends=True)
-            if len(lines) > tail or len(body) < guess:
-                return max(1, sum(len(line) for line in lines[-tail:]))
+            if len(lines) > tail:
+                return sum(len(line) for line in lines[-tail - 1 :])
+            if len(body) < guess:
+                return None
             guess *= 4
 
-    async def _lines(self, id: str, start: int | None, *, skip: bool) -> AsyncIterator[bytes]:
-        """Whole lines; `skip`: the first byte was written before."""
-        rest = b""
+    async def _lines(self, id: str, start: int | None) -> AsyncIterator[bytes]:
+        """Whole lines: what begins in the middle of one begins with the next."""
+        rest, cut = b"", start is not None
         async for part in self._parts(id, start, follow=self.follow):
-            if skip:
-                part, skip = part[1:], False
+            if cut:
+                _, newline, part = part.partition(b"\n")
+                cut = not newline
             *whole, rest = (rest + part).split(b"\n")
             for line in whole:
                 yield line
@@ -164,3 +168,8 @@ class Reading:
             print(text, flush=self.follow)
         else:
             print(f"{id:<{self.width}}  {text}", flush=self.follow)
+
+
+async def _last(lines: list[bytes], count: int) -> AsyncIterator[bytes]:
+    for line in lines[-count:] if count else ():
+        yield line

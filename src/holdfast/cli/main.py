@@ -61,6 +61,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "cordon": orders.cordon,
     "uncordon": orders.uncordon,
     "drain": orders.drain,
+    "forget": orders.forget,
     "release-brake": orders.release_brake,
     "chaos": orders.chaos,
 }

@@ -1,4 +1,5 @@
-"""Orders to the fleet: drain, cordon, uncordon, scale, pause, resume, delete, release-brake and chaos."""
+"""Orders to the fleet: to nodes (drain, cordon, uncordon, forget), to workloads (scale, pause, resume,
+delete), release-brake and chaos."""
 
 import enum
 from typing import TYPE_CHECKING, Annotated
@@ -82,6 +83,13 @@ def cordon(api: "Client", node: NodeName, json: Json = False) -> None:
 def uncordon(api: "Client", node: NodeName, json: Json = False) -> None:
     """Take a node back into use."""
     _done(api.post(_node(node, "uncordon")), f"{node} is open again", json=json)
+
+
+@talks
+def forget(api: "Client", node: NodeName, json: Json = False) -> None:
+    """Strike off a dead node that will not come back. Its name is free again: a machine that takes it joins
+    with a new token."""
+    _done(api.post(_node(node, "forget")), f"{node} is forgotten", json=json)
 
 
 @talks

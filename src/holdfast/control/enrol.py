@@ -8,7 +8,7 @@ says what is wrong and what to do about it, because the person who reads it sits
 import hmac
 import re
 
-from holdfast.model.node import NodeState
+from holdfast.model.node import COMING, NodeState
 from holdfast.model.world import World
 from holdfast.ports.clock import Clock
 from holdfast.ports.errors import PortError
@@ -34,8 +34,14 @@ class Enrolment:
     def token_for(self, node: str) -> str:
         return launch_token(self.secret, node)
 
-    def forget(self, node: str) -> None:
+    async def forget(self, node: str) -> None:
+        """It is gone: its key opens nothing any more, and its name is free."""
+        await self.registry.forget(node)
         self._keys.pop(node, None)
+
+    def begin(self) -> None:
+        """We lead: what others forgot meanwhile is not remembered here."""
+        self._keys.clear()
 
     async def check(self, hello: Hello, nonce: bytes, world: World, connected: str) -> None:
         """Raises Refusal. `connected`: the instance of a living agent of that name."""
@@ -92,11 +98,18 @@ class Enrolment:
         now = self.clock.wall()
         if not hello.token:
             raise Refusal("token", f"{hello.node} is not known here and brings no join token", ASK_FOR_TOKEN)
-        ours = hmac.compare_digest(hello.token, self.token_for(hello.node))
-        if ours and hello.node not in world.nodes:
+        ours = hmac.compare_digest(hello.token.encode(), self.token_for(hello.node).encode())
+        known = world.nodes.get(hello.node)
+        if ours and known is None:
             raise Refusal("gone", f"{hello.node} is no node of ours any more", "its machine can go")
-        pool = hello.pool
+        pool = known.pool if known is not None else hello.pool
         if not ours:
+            if known is not None and known.state in COMING:
+                raise Refusal(
+                    "taken",
+                    f"{hello.node} is a node that was launched here, and brings a token of its own",
+                    "use another --name",
+                )
             self._check_pool(hello, world)
             token = await self.registry.find(hashed(hello.token))
             if token is None or token.role is not Role.JOIN:

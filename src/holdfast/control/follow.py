@@ -6,12 +6,16 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+import structlog
+
 from holdfast.core import fold, snapshot
 from holdfast.model.units import Instant
 from holdfast.model.world import World
 from holdfast.ports.store import Store
 
 BATCH = 5_000  # entries read at once
+
+log = structlog.get_logger("holdfast.follow")
 
 
 @contextlib.contextmanager
@@ -39,16 +43,25 @@ class Follower:
         self.store = store
         self.world = World()
         self.length = 0
+        self.saved = 0  # length of the snapshot it began with
         self.last_at: Instant = 0  # of the newest entry
 
     async def begin(self) -> None:
-        """From the newest snapshot, if there is one."""
-        saved = await self.store.latest()
-        if saved is not None and saved.length:
-            with no_collecting():
-                self.world, self.length = snapshot.load(saved.body), saved.length
+        """From the newest snapshot that can be read, if there is one. The journal is kept back to the one
+        before the newest, so one that is damaged costs time and nothing else."""
+        before = 0
+        while (found := await self.store.latest(before)) is not None and found.length:
+            try:
+                with no_collecting():
+                    self.world, self.length = snapshot.load(found.body), found.length
+            except snapshot.UnknownSnapshot as error:
+                log.warning("a snapshot cannot be read", length=found.length, why=str(error))
+                before = found.length
+                continue
+            self.saved = found.length
             for entry in await self.store.read(self.length - 1, 1):
                 self.last_at = entry.at  # our clock must not begin before it
+            return
 
     async def catch_up(self) -> bool:
         """Reads what is new. False: there was nothing."""

@@ -4,7 +4,7 @@ uvicorn speaks HTTP. A request to upgrade to `holdfast-link` is taken out of its
 connection is a `Session` of the hub. So one address, one certificate and one open port are enough.
 
 A connection that sends nothing, or half of a request, is ended after a while; uvicorn alone would keep it. So
-is one whose head has no end.
+is one whose head has no end, and one that takes nothing of what it asked for.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from holdfast.wire.messages import PATH, UPGRADE
 
 REQUEST_WITHIN_S = 10.0
+STUCK_S = 60.0  # nothing at all was read of what we have to say
 HEAD_MAX = 8_192  # of an agent
 HEADERS_MAX = 65_536  # of anybody
 START = f"GET {PATH} ".encode()
@@ -42,14 +43,42 @@ class Front(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._headers = 0  # bytes of a head that has not ended yet
         self._in_head = False
+        self._unsent = 0  # bytes, when we last looked
+        self._stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # So that we hear of everything that is not read. Not 0: over TLS that is a buffer always full.
+        transport.set_write_buffer_limits(high=1)
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
+        self._read_on()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._read_on()
+
+    def _watch(self) -> None:
+        self._unsent = self.transport.get_write_buffer_size()
+        self._stuck = self.loop.call_later(STUCK_S, self._look)
+
+    def _look(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unsent:
+            self._watch()
+        else:
+            self.transport.abort()
+
+    def _read_on(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def data_received(self, data: bytes) -> None:
         if self._begun:

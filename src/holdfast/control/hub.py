@@ -15,12 +15,13 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import structlog
+from msgspec.structs import replace
 
 from holdfast.control.enrol import Enrolment, Refusal
 from holdfast.control.metrics import Metrics
 from holdfast.control.session import Session
 from holdfast.control.term import Term
-from holdfast.core.desired import desired_set, event_of
+from holdfast.core.desired import desired_set, events_of
 from holdfast.model import event as ev
 from holdfast.model.node import JOINED, Answer
 from holdfast.model.units import NEVER, Instant, Millis
@@ -80,6 +81,7 @@ class Hub:
 
     def take_over(self, term: Term) -> None:
         self._term = term
+        self.enrolment.begin()
 
     def step_down(self) -> None:
         """Agents are sent on; they say hello to whoever leads."""
@@ -90,6 +92,7 @@ class Hub:
         for memory in (self._sessions, self._heard, self._reported, self._unconfirmed, self._questions):
             memory.clear()
         self.used.clear()
+        self.metrics.links.set(0)
 
     def may_renew(self) -> bool:
         return self._term is not None and self.clock.monotonic() < self.leads_until
@@ -115,12 +118,13 @@ class Hub:
         for number, (owner, parts) in list(self._logs.items()):
             if owner is session:
                 _put(parts, LogPart(number, b"", end=True, why="its node is gone"))
-        if session.node and self._sessions.get(session.node) is session:
-            del self._sessions[session.node]
-            self.used.pop(session.node, None)
+        node = session.hello.node if session.hello is not None else ""
+        if self._sessions.get(node) is session:  # also if its hello is only being written
+            del self._sessions[node]
+            self.used.pop(node, None)
             self.metrics.links.set(len(self._sessions))
             if self._term is not None:
-                self._term.post(ev.LinkClosed(at=self._term.now, node=session.node))
+                self._term.post(ev.LinkClosed(at=self._term.now, node=node))
 
     def connected(self, node: str) -> Session | None:
         session = self._sessions.get(node)
@@ -244,7 +248,7 @@ class Hub:
                 self._reports(session, term, message)
             case Confirmed(generation=generation):
                 if self._unconfirmed.get(node, NEVER) <= generation:
-                    del self._unconfirmed[node]
+                    self._unconfirmed.pop(node, None)
             case Probed(question=number, answer=answer):
                 self._answered(number, session, answer)
             case Goodbye():
@@ -253,7 +257,7 @@ class Hub:
                 term.post(ev.SpotNoticed(at=term.now, node=node, deadline=term.now + left))
             case Found(finding=finding):
                 if finding.node == node:
-                    term.post(ev.FindingRaised(at=term.now, finding=finding))
+                    term.post(ev.FindingRaised(at=term.now, finding=replace(finding, at=term.now)))
             case LogPart(request=number):
                 if number in self._logs and self._logs[number][0] is session:
                     _put(self._logs[number][1], message)
@@ -266,9 +270,7 @@ class Hub:
         known = self._reported.get(node, 0)
         self._reported[node] = max(known, before)
         fresh = message.reports[max(0, known - message.first) :]
-        term.post(
-            *(event_of(report, node, now) for report in fresh), done=lambda _: session.send(Noted(before))
-        )
+        term.post(*events_of(fresh, node, now), done=lambda _: session.send(Noted(before)))
 
     # desired sets
 

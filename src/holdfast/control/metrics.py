@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from holdfast.model.event import NodeJudged
+from holdfast.model.event import NodeJudged, NodeTerminated
 from holdfast.model.plan import Plan
 from holdfast.model.replica import State
 from holdfast.model.verdict import Level
@@ -27,7 +27,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self.failover_seconds = Histogram(
             "holdfast_failover_seconds",
-            "From a seat going down to its next replica being ready.",
+            "From a seat being struck down to its next replica being ready.",
             buckets=FAILOVER,
             registry=registry,
         )
@@ -62,6 +62,8 @@ class Metrics:
             self.entries.inc()
             if isinstance(entry, NodeJudged):
                 self._judged(entry.node, entry.verdict.level)
+            elif isinstance(entry, NodeTerminated):
+                self._suspects.discard(entry.node)
             elif isinstance(entry, Plan):
                 self.held.inc(len(entry.held))
                 for name, count in Tally(type(action).__name__ for action in entry.actions).items():

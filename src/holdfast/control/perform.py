@@ -5,6 +5,7 @@ time. A call that was cut off because the term ended is asked again by the next 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -16,7 +17,7 @@ from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.pool import Pool
 from holdfast.model.verdict import Word
-from holdfast.ports.errors import Denied, NotFound, OutcomeUnknown, PortError
+from holdfast.ports.errors import Denied, NotFound, OutcomeUnknown, PortError, Unreachable
 from holdfast.ports.provider import Provider
 
 STATE_S = 5.0
@@ -71,7 +72,13 @@ class Performer:
     def _begin(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """What failed without being one of the port's errors is a mistake, and is not passed over."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a provider failed in a way that it should not", exc_info=error)
 
     # calls
 
@@ -98,6 +105,8 @@ class Performer:
         outcome: ev.Event
         try:
             async with gate:
+                if not self.hub.may_renew():  # we waited, or were paused: it may be another's to do by now
+                    raise Unreachable("this control plane does not surely lead")
                 await self._within(call(self._provider(pool)))
         except NotFound as error:
             ended = done is ev.NodeTerminated
@@ -108,6 +117,9 @@ class Performer:
         else:
             outcome = done(at=self.term.now, node=node)
         self.term.post(outcome)
+        if isinstance(outcome, ev.NodeTerminated):
+            with contextlib.suppress(PortError):  # an entry too many does no harm
+                await self.hub.enrolment.forget(node)
 
     async def _within(self, call: Awaitable[None]) -> None:
         try:

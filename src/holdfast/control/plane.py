@@ -6,6 +6,9 @@ take-over begins where the reading has come to.
 
 The leadership counts from before we asked, on our own monotonic clock, so we stop renewing leases before
 anybody else can lead. A store that fails ends the term; the next second tries again, from the journal.
+
+The store knows leaders by name, and two machines may have one name. So a leadership is ours only if we began
+it in this process, or nobody had begun it: what is held under our name besides has to run out first.
 """
 
 import asyncio
@@ -30,7 +33,7 @@ from holdfast.model.units import SECOND, Instant
 from holdfast.model.world import World
 from holdfast.ports.chaos import Chaos
 from holdfast.ports.clock import Clock, SteadyClock
-from holdfast.ports.errors import PortError
+from holdfast.ports.errors import NotFound, PortError
 from holdfast.ports.registry import Registry
 from holdfast.ports.store import Leadership, Store
 from holdfast.wire.messages import Used
@@ -84,6 +87,7 @@ class Plane:
         self._fresh = False  # has the follower read anything yet?
         self._term: Term | None = None
         self._leadership = Leadership("", 0, 0)
+        self._generation = 0  # of the last term that we began
         self._trouble = "it has just started"
         self._steady = SteadyClock(clock)
         self._length = 0
@@ -164,6 +168,10 @@ class Plane:
                 return line.node
         raise LookupError(f"there is no replica {replica}")
 
+    async def free_name(self, node: str) -> None:
+        """Whoever takes it next brings a join token."""
+        await self.hub.enrolment.forget(node)
+
     async def chaos(self, deed: str, node: str, for_ms: int) -> None:
         known = self.world.nodes.get(node)
         if known is None:
@@ -219,9 +227,11 @@ class Plane:
         try:
             await together(self._govern(), self._sweep(), self._announce())
         finally:
-            await self._end()
-            await self._resign()
-            await self.hub.close()
+            try:
+                await self._end()
+            finally:
+                await self._resign()
+                await self.hub.close()
 
     async def _end(self) -> None:
         """What ended with us is written down, so that the next start need not find it out."""
@@ -229,7 +239,7 @@ class Plane:
             return
         gone = await self.ending()
         held, length = self._leadership, self._length
-        if held.leader == self.name:
+        if self._ours(held):
             facts = tuple(NodeTerminated(at=self._steady.now(), node=name) for name in gone)
             with contextlib.suppress(PortError, TimeoutError):
                 async with asyncio.timeout(2):
@@ -250,7 +260,7 @@ class Plane:
 
     async def _resign(self) -> None:
         held = self._leadership
-        if held.leader == self.name:
+        if self._ours(held):
             with contextlib.suppress(PortError, TimeoutError):
                 async with asyncio.timeout(2):
                     await self.store.resign(self.name, held.generation)
@@ -258,8 +268,11 @@ class Plane:
     async def _govern(self) -> None:
         while True:
             try:
-                held = await self._ask()
-                if held.leader == self.name:
+                held = await self.store.leader()
+                if 0 < held.left_ms <= LEADER_TTL_MS and not self._ours(held):
+                    self._note(held)
+                    await self._follow(held)
+                elif (held := await self._ask()).leader == self.name:
                     await self._lead(held)
                 else:
                     await self._follow(held)
@@ -279,12 +292,17 @@ class Plane:
         self.hub.leader_url = ""
         self._note_planes()
 
+    def _ours(self, held: Leadership) -> bool:
+        return (held.leader, held.generation) == (self.name, self._generation)
+
+    def _note(self, held: Leadership) -> None:
+        self._leadership, self.hub.leader_url = held, held.address
+        self._note_planes()
+
     async def _ask(self) -> Leadership:
         asked_at = self.clock.monotonic()
         held = await self.store.lead(self.name, self.url, LEADER_TTL_MS)
-        self._leadership = held
-        self.hub.leader_url = held.address if held.leader != self.name else self.url
-        self._note_planes()
+        self._note(held)
         if held.leader == self.name:
             self.hub.leads_until = asked_at + min(held.left_ms, LEADER_TTL_MS)
         return held
@@ -297,18 +315,25 @@ class Plane:
     async def _catch_up(self) -> None:
         if not self._fresh:
             await self._follower.begin()
-        await self._follower.catch_up()
+        try:
+            await self._follower.catch_up()
+        except NotFound:  # we were away for so long that what comes next is no longer kept
+            await self._follower.begin()
+            await self._follower.catch_up()
         self._fresh = True
         self._grown(self._follower.length)
 
     async def _lead(self, held: Leadership) -> None:
         """One term, from the journal's end to whatever ends it."""
         await self._catch_up()
+        if self._follower.world.leader.generation == held.generation and not self._ours(held):
+            raise Lost(f"another control plane is called {self.name} too, and leads: give one another --name")
         follower, self._follower, self._fresh = self._follower, Follower(self.store), False
         settle()
         steady = SteadyClock(self.clock, follower.last_at)
         mind = Mind(follower.world)
-        term = Term(self.name, held.generation, mind, follower.length, self.store, steady, self._metrics)
+        journal = follower.length, follower.saved
+        term = Term(self.name, held.generation, mind, *journal, self.store, steady, self._metrics)
         performer = Performer(term, self.hub, self.providers)
         term.hands, term.on_append = performer, self._grown
         self._term, self._steady, self._trouble = term, steady, ""
@@ -317,7 +342,10 @@ class Plane:
         try:
             await together(term.run(self.opening(mind.world, steady.now())), self._keep(held.generation))
         finally:
+            self._generation = held.generation if term.began else self._generation
             self._term = None
+            if self._leadership.leader == self.name:
+                self.hub.leader_url = ""  # nobody leads now, least of all we
             self.hub.step_down()
             await performer.close()
             log.warning("not leading any more", name=self.name, generation=held.generation)

@@ -7,12 +7,14 @@ is decoded, noted and acknowledged in one go, without a task.
 
 import asyncio
 import os
+import socket
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 import structlog
 
 from holdfast.model.policy import Policy
+from holdfast.model.resources import Resources
 from holdfast.wire import frame
 from holdfast.wire.identity import NONCE_BYTES
 from holdfast.wire.messages import (
@@ -25,6 +27,7 @@ from holdfast.wire.messages import (
     Hello,
     Message,
     Moved,
+    Noticed,
     Refused,
 )
 
@@ -32,6 +35,14 @@ if TYPE_CHECKING:
     from holdfast.control.hub import Hub
 
 UNSENT_MAX = 8 << 20  # bytes: a peer that does not read is cut off
+GONE_MS = 60_000  # a machine that lost its power says no goodbye: its connection ends when nothing answers
+KEEP_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS),
+)
+NUMBER_MAX = 1 << 40  # CPUs, MiB, milliseconds: no machine has more, and the world's columns hold no more
 DEAF_BEATS = 3  # a node that has heard none of our last answers does not count: it will connect anew
 
 log = structlog.get_logger("holdfast.hub")
@@ -57,6 +68,8 @@ class Session(asyncio.Protocol):
         host = transport.get_extra_info("peername")
         self.peer = f"{host[0]}:{host[1]}" if isinstance(host, tuple) else str(host)
         self._transport.set_write_buffer_limits(high=UNSENT_MAX)
+        for level, option, value in KEEP_ALIVE:
+            transport.get_extra_info("socket").setsockopt(level, option, value)
         self.send(Challenge(self.nonce, PROTOCOL, PROTOCOL_OLDEST))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -80,7 +93,9 @@ class Session(asyncio.Protocol):
     def _receive(self, message: msgspec.Struct) -> None:
         if type(message) is Beat:
             self._beat(message)
-        elif self.node:
+            return
+        _check_numbers(message)
+        if self.node:
             self.hub.received(self, message)
         elif type(message) is Hello and self.hello is None:
             self.hello = message
@@ -121,3 +136,17 @@ class Session(asyncio.Protocol):
     @property
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+
+def _check_numbers(message: msgspec.Struct) -> None:
+    """What a node says of itself is believed and counted with, so it must be something that can be."""
+    numbers: tuple[int, ...] = ()
+    match message:
+        case Hello(capacity=Resources(cpu_milli=cpu, memory_mib=memory, gpu_milli=gpu)):
+            numbers = (cpu, memory, gpu)
+        case Noticed(left_ms=left):
+            numbers = (left,)
+        case _:
+            pass
+    if any(not 0 <= number <= NUMBER_MAX for number in numbers):
+        raise frame.BadFrame(f"{type(message).__name__} with numbers that cannot be: {numbers}")

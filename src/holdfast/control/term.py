@@ -23,11 +23,14 @@ from holdfast.control.metrics import Metrics
 from holdfast.control.together import together
 from holdfast.core import snapshot
 from holdfast.core.turn import Append, Mind, Perform, Send, resume, turn
+from holdfast.model.action import PromoteStandby
 from holdfast.model.event import Event, LeaderChanged, NodeJudged, PolicyApplied, ReplicaReady
+from holdfast.model.plan import Plan
+from holdfast.model.replica import State
 from holdfast.model.units import DAY, Instant, Millis
 from holdfast.model.verdict import Level
 from holdfast.ports.clock import SteadyClock
-from holdfast.ports.errors import OutcomeUnknown, PortError
+from holdfast.ports.errors import Fenced, OutcomeUnknown, PortError
 from holdfast.ports.store import Snapshot, Store
 
 TICK_MS = 100
@@ -75,15 +78,18 @@ class Term:
         generation: int,
         mind: Mind,
         written: int,
+        saved: int,
         store: Store,
         clock: SteadyClock,
         metrics: Metrics,
     ) -> None:
-        self.name, self.generation, self.mind, self.written = name, generation, mind, written
+        """`written` and `saved`: how many entries the journal has, and how many the newest snapshot."""
+        self.name, self.generation, self.mind = name, generation, mind
+        # One that is overdue waits a little all the same: what it may cost must not come with every term.
+        self.written, self.saved = written, max(saved, written - SNAPSHOT_EVERY * 9 // 10)
         self.store, self.clock, self.metrics = store, clock, metrics
         self.hands: Hands
         self.on_append: Callable[[int], None] = lambda length: None
-        self.saved = written
         self.policy = mind.world.policy  # as journalled: while a change is on its way, no lease is renewed
         self.began = False  # has its first turn been journalled?
         self._inbox: list[Event] = []
@@ -197,13 +203,12 @@ class Term:
         try:
             await self._steps(inbox, waits, started)
         except PortError:
-            self._waits = waits + self._waits  # they are told why
+            self._waits, waits = waits + self._waits, []  # they are told why
             raise
-        except asyncio.CancelledError:  # in the middle of an append: who knows?
-            for wait in waits:
+        finally:
+            for wait in waits:  # cut off in the middle of an append, or by a mistake of ours: who knows?
                 if wait.failed is not None:
                     wait.failed(OutcomeUnknown("the leadership was lost while it was being written"))
-            raise
         self.metrics.turn_seconds.observe((self.now - started) / 1000)
 
     async def _steps(self, inbox: list[Event], waits: list[Wait], now: Instant) -> None:
@@ -216,6 +221,7 @@ class Term:
                     self.policy = self.mind.world.policy
                     self.metrics.journal_seconds.observe((self.now - before) / 1000)
                     self.metrics.journalled(entries)
+                    self._measure_promotions(entries)
                     self._journalled(waits)
                     self._tell_verdicts(entries)
                 case Perform():
@@ -241,18 +247,37 @@ class Term:
                 say("verdict", node=entry.node, verdict=str(verdict.level), rule=verdict.rule)
 
     def _measure_failovers(self, inbox: list[Event]) -> None:
-        """Read before the turn folds it in: for how long was the seat down that is ready now?"""
+        """Read before the turn folds it in: for how long was the seat down that is ready now?
+        What we stopped ourselves (a pause, a drain) is no failover."""
         world = self.mind.world
         for event in inbox:
             if isinstance(event, ReplicaReady) and event.replica in world.replicas:
-                slot = world.slots.get(world.replicas[event.replica].slot)
-                if slot is not None and slot.down_since:
-                    self.metrics.failover_seconds.observe(max(0, event.at - slot.down_since) / 1000)
+                self._measure_failover(world.replicas[event.replica].slot, event.at)
+
+    def _measure_promotions(self, entries: Iterable[object]) -> None:
+        """A warm standby that is ready ends the failover by being told so; the plan is not folded in yet."""
+        world = self.mind.world
+        for plan in (entry for entry in entries if isinstance(entry, Plan)):
+            for action in plan.actions:
+                if isinstance(action, PromoteStandby) and world.replicas[action.replica].state is State.READY:
+                    self._measure_failover(action.slot, plan.at)
+
+    def _measure_failover(self, slot_id: str, at: Instant) -> None:
+        slot = self.mind.world.slots.get(slot_id)
+        if slot is not None and slot.struck:
+            self.metrics.failover_seconds.observe(max(0, at - slot.down_since) / 1000)
 
     async def _save(self) -> None:
+        """A short cut for whoever reads the journal next: if it cannot be saved, we lead all the same."""
         length, self.saved = self.written, self.written
-        await self.store.save(self.generation, Snapshot(length, snapshot.dump(self.mind.world)))
-        forgotten = await self.store.prune(self.now - KEPT_MS)
+        try:
+            await self.store.save(self.generation, Snapshot(length, snapshot.dump(self.mind.world)))
+            forgotten = await self.store.prune(self.now - KEPT_MS)
+        except Fenced:
+            raise
+        except PortError as error:
+            log.warning("no snapshot was saved", why=str(error))
+            return
         if forgotten:
             log.info("forgot old entries", entries=forgotten)
 

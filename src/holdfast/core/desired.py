@@ -5,6 +5,8 @@ needs no special case, because the next set says everything again. The way back 
 reports becomes events here, and its hello lists all that runs.
 """
 
+from collections.abc import Iterable, Iterator
+
 from holdfast.core.node import Brief, DesiredSet, Peer, Report, Stopping, Wanted
 from holdfast.model import event as ev
 from holdfast.model.replica import LIVE, Replica, State
@@ -63,18 +65,14 @@ def peers_of(world: World, replica: Replica) -> tuple[Peer, ...]:
     )
 
 
-def event_of(report: Report, node: str, at: Instant) -> ev.Event:
-    """What an agent reports of a replica, as an event."""
-    if report.what == "started":
-        return ev.ReplicaStarted(at=at, replica=report.replica, node=node, port=report.port)
-    if report.what == "ready":
-        return ev.ReplicaReady(at=at, replica=report.replica, node=node)
-    assert report.how is not None
-    return ev.ReplicaEnded(
-        at=at,
-        replica=report.replica,
-        node=node,
-        how=report.how,
-        progress_ms=report.progress_ms,
-        why=report.why,
-    )
+def events_of(reports: Iterable[Report], node: str, at: Instant) -> Iterator[ev.Event]:
+    """What an agent reports of its replicas, as events. What only a newer agent would say is passed over."""
+    for report in reports:
+        replica, how = report.replica, report.how
+        if report.what == "started":
+            yield ev.ReplicaStarted(at=at, replica=replica, node=node, port=report.port)
+        elif report.what == "ready":
+            yield ev.ReplicaReady(at=at, replica=replica, node=node)
+        elif report.what == "ended" and how is not None:
+            done, why = report.progress_ms, report.why
+            yield ev.ReplicaEnded(at=at, replica=replica, node=node, how=how, progress_ms=done, why=why)

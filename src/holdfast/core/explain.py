@@ -191,6 +191,9 @@ def _help_node(world: World, node: Node) -> Iterator[str]:
         yield f"holdfast uncordon {name}"
     if node.verdict.level is Level.DEAD:
         yield "start its agent again: only a hello brings it back"
+        pool = world.pools.get(node.pool)
+        if pool is not None and not pool.can_terminate:
+            yield f"if it will not come back: holdfast forget {name}"
     elif node.verdict.level is not Level.ALIVE and node.verdict.evidence.peers is Peers.NOBODY:
         yield "a node in another rack, that could be asked"
     if any(scope in world.brakes for scope in _scopes(world, node)):

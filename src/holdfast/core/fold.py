@@ -11,12 +11,13 @@ and then nobody can say who changed an entry, or replay it.
 """
 
 from holdfast.core import fold_events, fold_plan
+from holdfast.core.fold_events import may_be_forgotten
 from holdfast.core.fold_plan import accept
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
 from holdfast.model.world import World
 
-__all__ = ["accept", "apply", "observe"]
+__all__ = ["accept", "apply", "may_be_forgotten", "observe"]
 
 observe = fold_events.observe
 

@@ -334,7 +334,11 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
         world.agenda.room_freed = True  # whoever waits may preempt again
         return
     node = world.nodes.get(event.node)
-    if node is None or node.state not in JOINED:
+    if node is None or node.state not in JOINED or event.order is ev.Order.CHAOS:
+        return
+    if event.order is ev.Order.FORGET:
+        if may_be_forgotten(world, node, event.at):
+            _terminated(world, ev.NodeTerminated(at=event.at, node=node.id))
         return
     match event.order:
         case ev.Order.CORDON:
@@ -348,6 +352,11 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
                 node, state=NodeState.READY, since=event.at, deadline=0, by_hand=False, repair=Repair()
             )
     index.put_node(world, node)
+
+
+def may_be_forgotten(world: World, node: Node, now: Instant) -> bool:
+    """Nothing exclusive can be running there any more, and we do not hear it."""
+    return node.verdict.level is Level.DEAD and now >= index.lease_over_at(world, node.id)
 
 
 # replicas

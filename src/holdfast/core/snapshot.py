@@ -15,6 +15,7 @@ Whoever loads a world has not looked at it yet: everything in it is noted for a 
 """
 
 from collections.abc import Iterable
+from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
@@ -84,6 +85,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
     version: int
     body: msgspec.Raw
+    sum: int = 0  # of the body, which may be damaged and still readable; 0: nobody wrote one
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -117,7 +119,8 @@ def dump(world: World) -> bytes:
         due=world.agenda.due,
         fleet=list(world.agenda.changed["fleet"]),
     )
-    return _encode(Envelope(VERSION, msgspec.Raw(_encode(saved))))
+    body = _encode(saved)
+    return _encode(Envelope(VERSION, msgspec.Raw(body), crc32(body)))
 
 
 def load(body: bytes) -> World:
@@ -125,8 +128,10 @@ def load(body: bytes) -> World:
         envelope = _open(body)
         if envelope.version != VERSION:
             raise UnknownSnapshot(f"a snapshot of version {envelope.version}; this is made for {VERSION}")
+        if envelope.sum not in (0, crc32(envelope.body)):
+            raise UnknownSnapshot("a snapshot that was damaged: its sum is wrong")
         return _rebuilt(_read(envelope.body))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnknownSnapshot(f"not a snapshot: {error}") from error
 
 

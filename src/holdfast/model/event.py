@@ -159,7 +159,9 @@ class Order(enum.StrEnum):
     CORDON = "cordon"
     UNCORDON = "uncordon"
     DRAIN = "drain"
+    FORGET = "forget"  # a dead node that will not come back and that nobody can terminate
     RELEASE_BRAKE = "release brake"
+    CHAOS = "chaos"  # harm on purpose: nothing is decided by it, but history tells that it was us
 
 
 class OperatorOrdered(Happened, frozen=True):

@@ -54,7 +54,8 @@ class Store(Protocol):
     async def save(self, generation: int, snapshot: Snapshot) -> None:
         """Keep a snapshot; older ones but the last may be dropped. Fenced if another generation leads."""
 
-    async def latest(self) -> Snapshot | None: ...
+    async def latest(self, before: int = 0) -> Snapshot | None:
+        """The newest snapshot; with `before`, the newest of fewer entries: a snapshot may be damaged."""
 
     async def prune(self, before: Instant) -> int:
         """Forget entries and history older than that, as far as the older of two snapshots covers them; how

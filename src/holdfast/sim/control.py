@@ -7,7 +7,7 @@ fail: crash between any two steps of a turn, pause, lose its store, have its clo
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from holdfast.core.desired import desired_set, event_of
+from holdfast.core.desired import desired_set, events_of
 from holdfast.core.node import Report
 from holdfast.core.turn import Append, Entry, Mind, Perform, Send, resume, turn
 from holdfast.model import action as do
@@ -289,7 +289,7 @@ class SimControl:
         known = self.reported.get(host.id, 0)
         self.reported[host.id] = max(known, before)
         self.after_append.append(lambda: self._acknowledge(host, before))
-        self.post(*(event_of(report, host.id, now) for report in reports[max(0, known - first) :]))
+        self.post(*events_of(reports[max(0, known - first) :], host.id, now))
 
     def _acknowledge(self, host: Host, before: int) -> None:
         delay = self.sim.network.arrives(self.name, host.id)

@@ -89,9 +89,10 @@ class SimStore:
         others = [one for one in self.snapshots if one.length != snapshot.length]
         self.snapshots = sorted([*others, snapshot], key=lambda one: one.length)[-SNAPSHOTS_KEPT:]
 
-    async def latest(self) -> Snapshot | None:
+    async def latest(self, before: int = 0) -> Snapshot | None:
         self._answer()
-        return self.snapshots[-1] if self.snapshots else None
+        fit = [one for one in self.snapshots if not before or one.length < before]
+        return fit[-1] if fit else None
 
     async def prune(self, before: Instant) -> int:
         self._answer()

@@ -20,6 +20,9 @@ from holdfast.ports.errors import Denied, PortError
 
 T = TypeVar("T")
 
+WRITERS_MAX = 32  # of a crowd, waiting at a time: the leader's renewal waits behind them
+READERS_MAX = 224
+
 
 class Backend(Protocol):
     """What one kind of database does in its own way."""
@@ -50,10 +53,10 @@ class Database:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.writing, self.reading = backend.engine(write=True), backend.engine(write=False)
-        self._writer = self._lane("holdfast-store-write", self.writing)
-        self._reader = self._lane("holdfast-store-read", self.reading)
+        self._writer = self._lane("holdfast-store-write", self.writing, WRITERS_MAX)
+        self._reader = self._lane("holdfast-store-read", self.reading, READERS_MAX)
 
-    def _lane(self, name: str, engine: Engine) -> Lane:
+    def _lane(self, name: str, engine: Engine, crowd_max: int) -> Lane:
         latest: list[Any] = []
         event.listen(engine, "connect", lambda raw, _: latest.__setitem__(slice(None), [raw]))
 
@@ -61,11 +64,13 @@ class Database:
             for raw in latest:
                 self.backend.interrupt(raw)
 
-        return Lane(name, interrupt)
+        return Lane(name, interrupt, crowd_max)
 
-    async def write(self, job: Callable[[Connection], T], timeout_s: float = 0.0) -> T:
-        """One transaction; what `job` raises rolls it back."""
-        return await self._writer.call(partial(self._transaction, job), timeout_s)
+    async def write(
+        self, job: Callable[[Connection], T], timeout_s: float = 0.0, *, crowd: bool = False
+    ) -> T:
+        """One transaction; what `job` raises rolls it back. `crowd`: many may ask for it at once."""
+        return await self._writer.call(partial(self._transaction, job), timeout_s, crowd=crowd)
 
     async def make_and_write(
         self, make: Callable[[], Callable[[Connection], T]], timeout_s: float = 0.0
@@ -73,9 +78,9 @@ class Database:
         """What `make` returns is the transaction; it is made on the same thread, before that begins."""
         return await self._writer.call(lambda: self._transaction(make()), timeout_s)
 
-    async def read(self, job: Callable[[Connection], T]) -> T:
+    async def read(self, job: Callable[[Connection], T], *, crowd: bool = False) -> T:
         """Every statement sees the newest state by itself."""
-        return await self._reader.call(partial(self._look, job))
+        return await self._reader.call(partial(self._look, job), crowd=crowd)
 
     async def close(self) -> None:
         try:

@@ -4,6 +4,9 @@ A store has two: writes queue up behind one another anyway (each locks the same 
 for them. A thread of our own rather than the loop's default pool, where a slow name lookup of somebody else
 could delay the leader's renewal.
 
+What keeps the leadership and the journal is asked by few; those who join, follow history or bring a token may
+be a crowd. Only so many of a crowd may wait, so that it never keeps the leader from writing.
+
 Nobody waits for ever. A call that has not begun in time is taken back: it did not happen. One that runs is
 interrupted, and its error says what became of it; if not even that helps, nobody can know.
 """
@@ -24,17 +27,17 @@ BUSY_RETRY_MS = 200
 
 
 class Lane:
-    def __init__(self, name: str, interrupt: Callable[[], None]) -> None:
-        self._interrupt = interrupt
+    def __init__(self, name: str, interrupt: Callable[[], None], crowd_max: int) -> None:
+        self._interrupt, self._crowd_max = interrupt, crowd_max
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._waiting = 0
         self._closed = False
 
-    async def call(self, job: Callable[[], T], timeout_s: float = 0.0) -> T:
+    async def call(self, job: Callable[[], T], timeout_s: float = 0.0, *, crowd: bool = False) -> T:
         """`timeout_s`: if it takes longer than others."""
         if self._closed:
             raise Unreachable("the store is closed")
-        if self._waiting >= WAITING_MAX:
+        if self._waiting >= (self._crowd_max if crowd else WAITING_MAX):
             raise Throttled(f"{self._waiting} calls wait for the database already", BUSY_RETRY_MS)
         self._waiting += 1
         try:

@@ -52,17 +52,17 @@ class SqlRegistry:
         return tuple(_token(row) for row in rows)
 
     async def find(self, hash: bytes) -> Token | None:
-        return await self.database.read(partial(_find, hash))
+        return await self.database.read(partial(_find, hash), crowd=True)
 
     async def revoke(self, id: str) -> bool:
         gone = delete(tokens).where(tokens.c.id == id)
         return await self.database.write(lambda connection: connection.execute(gone).rowcount > 0)
 
     async def identity(self, node: str) -> Identity | None:
-        return await self.database.read(partial(_identity, node))
+        return await self.database.read(partial(_identity, node), crowd=True)
 
     async def enrol(self, identity: Identity, token: bytes | None) -> str:
-        return await self.database.write(partial(self._enrol, identity, token))
+        return await self.database.write(partial(self._enrol, identity, token), crowd=True)
 
     def _enrol(self, identity: Identity, hash: bytes | None, connection: Connection) -> str:
         self.database.backend.lock_registry(connection)

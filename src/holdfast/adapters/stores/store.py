@@ -7,6 +7,7 @@ means. The rows are made before the transaction begins, so that it is as short a
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete, func, insert, select, update
 
 from holdfast.adapters.stores.codec import Row, entries_of, rows_of, storable
@@ -26,6 +27,7 @@ PRUNE_BATCH = 2_000  # entries: appends get theirs
 SNAPSHOTS_KEPT = 2
 ENTRIES_A_SECOND = 500  # at the very least: a huge append gets the time it needs
 SAVE_S = 60.0
+TERMS_AHEAD = 10  # a leadership that lasts longer than so many grants: the database's clock was set back
 
 LOOK = select(head)
 LOCK = select(head).with_for_update()
@@ -46,6 +48,7 @@ ADVANCE = (
     .where(head.c.generation == bindparam("mine"), head.c.length == bindparam("expected"))
     .values(length=bindparam("reached"))
 )
+SHORTEN = update(head).values(until_ms=bindparam("to"))
 WRITE, TELL = insert(journal), insert(history)
 READ = (
     select(journal.c.seq, journal.c.body)
@@ -53,7 +56,12 @@ READ = (
     .order_by(journal.c.seq)
     .limit(bindparam("count"))
 )
-LATEST = select(snapshots).order_by(snapshots.c.length.desc()).limit(1)
+LATEST = (
+    select(snapshots)
+    .where(snapshots.c.length < bindparam("before"))
+    .order_by(snapshots.c.length.desc())
+    .limit(1)
+)
 
 
 class Pruned(NotFound):
@@ -77,7 +85,10 @@ class SqlStore:
         era, now = self.database.backend.now(connection)
         held = _leadership(row, era, now)
         if held.left_ms and held.leader != name:
-            return held
+            longest = TERMS_AHEAD * ttl_ms
+            if held.left_ms > longest:
+                connection.execute(SHORTEN, {"to": now + longest})
+            return replace(held, left_ms=min(held.left_ms, longest))
         generation = held.generation if held.left_ms else held.generation + 1
         granted = {"by": name, "at": address, "new": generation, "in_era": era, "to": now + ttl_ms}
         connection.execute(GRANT, granted)
@@ -98,6 +109,7 @@ class SqlStore:
         return await self.database.write(partial(self._announce, name, address))
 
     def _announce(self, name: str, address: str, connection: Connection) -> tuple[str, ...]:
+        self.database.backend.lock_registry(connection)
         era, now = self.database.backend.now(connection)
         gone = (planes.c.seen_ms < now - ABSENT_MS) | (planes.c.era != era) | (planes.c.name == name)
         connection.execute(delete(planes).where(gone))
@@ -138,8 +150,9 @@ class SqlStore:
         if row["generation"] != generation or row["length"] < snapshot.length:
             raise _fenced(connection, generation, snapshot.length)
 
-    async def latest(self) -> Snapshot | None:
-        row = await self.database.read(lambda connection: connection.execute(LATEST).one_or_none())
+    async def latest(self, before: int = 0) -> Snapshot | None:
+        asked = {"before": before or NEVER}
+        row = await self.database.read(lambda connection: connection.execute(LATEST, asked).one_or_none())
         return Snapshot(row.length, row.body) if row is not None else None
 
     async def prune(self, before: Instant) -> int:
@@ -162,7 +175,7 @@ class SqlStore:
             about.append(history.c.workload == storable(workload))
         about += _between(about, since, before, limit)
         asked = select(history).where(*about).order_by(history.c.seq, history.c.line)
-        rows = await self.database.read(lambda connection: connection.execute(asked).all())
+        rows = await self.database.read(lambda connection: connection.execute(asked).all(), crowd=True)
         return tuple(Told(r.seq, r.at, r.kind, r.subject, r.text, r.node, r.workload) for r in rows)
 
 
