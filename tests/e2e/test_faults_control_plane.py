@@ -1,10 +1,15 @@
 """Control planes are killed, paused and set back in time; the fleet goes on, and nothing runs twice."""
 
+import glob
 import http.client
 import itertools
 import signal
 import time
+from email.utils import parsedate_to_datetime
+from pathlib import Path
 from urllib.parse import urlsplit
+
+import pytest
 
 from holdfast.model.units import HOUR
 from tests.e2e.live import (
@@ -20,6 +25,7 @@ from tests.e2e.live import (
     replicas,
     until,
 )
+from tests.packages import need
 from tests.postgres import Postgres
 
 NODES = ("n1", "n2", "n3")
@@ -143,7 +149,56 @@ def answers(address: str) -> int:
         connection.close()
 
 
-def test_a_clock_that_was_set_back_an_hour_changes_nothing(ground: Ground) -> None:
+@pytest.mark.parametrize("shift", ["-1h", "+1h"])
+def test_a_clock_that_is_set_while_it_leads_changes_nothing(ground: Ground, shift: str) -> None:
+    """The wall clock of the control plane alone jumps. Nobody is suspected, nothing moves, and a node that
+    dies afterwards is noticed as ever."""
+    setting = ground.folder / "clock"
+    setting.write_text("+0\n")
+    own, ground.environment = ground.environment, {**ground.environment, **fake_clock(setting)}
+    plane = ground.serve(lease_ms=LEASE_MS)
+    ground.environment = own
+    ground.fleet(plane, "n1", "n2", "n3")
+    plane.apply(WEB, alone(ground.folder))
+    before, job = plane.until_ready("web", 3), plane.until_ready("job")
+    setting.write_text(f"{shift}\n")
+    later = boot_ms() + LEASE_MS + 2_000
+    until(lambda: boot_ms() > later, "a lease would be over")
+    assert abs(wall_ahead_s(plane.url) - float(f"{shift[0]}3600")) < 60, "it believes the clock"
+    assert (plane.ready("web"), plane.ready("job")) == (before, job)
+    assert len(lives(ground.folder)) == 1
+    assert not [line for line in plane.history() if " suspect" in line]
+    (node,) = job.values()
+    kill(*processes(ground.folder / node))
+    until(lambda: len(lives(ground.folder)) == 2, "the job goes on elsewhere")
+    at = [line["at_ms"] for line in plane.get("/v1/events?limit=1000")]
+    assert at == sorted(at), "the journal's time never goes back"
+
+
+def wall_ahead_s(url: str) -> float:
+    """By how much the clock of whoever answers there is ahead of ours."""
+    where = urlsplit(url)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=10)
+    try:
+        connection.request("GET", "/healthz")
+        said = connection.getresponse().getheader("date") or ""
+    finally:
+        connection.close()
+    return parsedate_to_datetime(said).timestamp() - time.time()
+
+
+def fake_clock(setting: Path) -> dict[str, str]:
+    """A library between a program and the kernel's wall clock, which it reads again each time."""
+    library = need(lambda: next(iter(glob.glob("/usr/lib/*/faketime/libfaketime.so.1")), None), "faketime")
+    return {
+        "LD_PRELOAD": library,
+        "FAKETIME_TIMESTAMP_FILE": str(setting),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def test_a_clock_that_was_set_back_an_hour_before_it_started_changes_nothing(ground: Ground) -> None:
     """As if the control plane before this one had lived an hour later: the journal's time never goes back."""
     ground.have_leases(LEASE_MS, "up", ago_ms=-HOUR)
     up = ground.up()
