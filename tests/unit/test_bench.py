@@ -9,6 +9,7 @@ from bench.__main__ import main, names
 
 TINY = {
     "agents": ["--count", "20", "--seconds", "1"],
+    "deadline": ["--every", "6", "--no-oracle"],
     "decide": ["--nodes", "60", "--replicas", "120", "--large-nodes", "0", "--lose", "3", "--repeats", "1"],
     "detect": ["--nodes", "60", "--months", "0.02"],
     "failover": ["--rounds", "1", "--no-peers", "--load-minutes", "0", "--parts", "service"],
@@ -18,6 +19,7 @@ TINY = {
 }
 KEYS = {
     "agents": {"core", "rss_mb", "false_suspicions", "replaced_in_the_plan_s"},
+    "deadline": {"single", "multi"},
     "decide": {"quiet_ms", "lose_3_ms", "late_3_ms", "refused"},
     "detect": {"ours", "fixed_5s", "fixed_10s", "fixed_40s", "phi_8", "phi_12", "swim", "node_months"},
     "failover": {"kill", "hang", "exclusive_doubles", "false_failovers"},

@@ -1,0 +1,153 @@
+"""A job with a deadline in a spot market that was recorded: who takes which way when, and what it costs.
+
+A step is paid whole, as the published benchmarks do. Spot is lost at the beginning of the step in which its
+zone has none. A start may be tried in any zone and is refused at no cost where there is none; whoever runs on
+spot does not see the other zones. The deadline is checked.
+"""
+
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.core.deadline import Standing, Terms, Way, after_step
+
+Bools = NDArray[np.bool_]
+
+WORK_HOURS = 48.0
+RESTART_HOURS = (0.02, 0.05, 0.1)
+ON_DEMAND_PRICE, SPOT_PRICE = 3.06, 0.9731
+
+
+class Market(NamedTuple):
+    """`there[zone, step]`: can spot be had?"""
+
+    name: str
+    step_hours: float
+    there: Bools
+
+
+class Tries(Protocol):
+    """Is there spot in this zone now?"""
+
+    def __call__(self, zone: int) -> bool: ...
+
+
+class Policy(Protocol):
+    def begin(self, terms: Terms, zones: int) -> None: ...
+
+    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, tries: Tries) -> "Move":
+        """`zone`: where it runs on spot. `lost`: where it has just been lost. `now.spot_there` is only known
+        of the zone it runs in: whoever wants more tries."""
+
+
+class Move(NamedTuple):
+    way: Way
+    zone: int = 0
+
+
+class Run(msgspec.Struct, frozen=True):
+    cost: float
+    launches: int
+    late: bool
+
+
+def terms_of(market: Market, deadline_hours: float, restart_hours: float) -> Terms:
+    return Terms(
+        work=WORK_HOURS,
+        time=deadline_hours,
+        restart=restart_hours,
+        step=market.step_hours,
+        spot_price=SPOT_PRICE,
+        on_demand_price=ON_DEMAND_PRICE,
+    )
+
+
+def follow(market: Market, terms: Terms, policy: Policy) -> Run:
+    steps = round(terms.time / terms.step)
+    work, restart, way, zone = terms.work, 0.0, Way.WAIT, 0
+    cost, launches = 0.0, 0
+    policy.begin(terms, len(market.there))
+    for step in range(steps):
+        there = market.there[:, step]
+        lost = zone if way is Way.SPOT and not there[zone] else None
+        if lost is not None:
+            way, restart = Way.WAIT, 0.0
+        on_spot = zone if way is Way.SPOT else None
+        now = Standing(work, (steps - step) * terms.step, way, restart, on_spot is not None)
+        move = policy.choose(step * terms.step, now, on_spot, lost, partial(_has, there))
+        if move.way is Way.SPOT and not there[move.zone]:
+            raise ValueError(f"{type(policy).__name__} takes spot where there is none")
+        stays = move.way is way and (way is not Way.SPOT or move.zone == zone)
+        if not stays:
+            now = msgspec.structs.replace(now, way=Way.WAIT, restart_left=0.0)
+            launches += move.way is not Way.WAIT
+        work, restart = after_step(terms, now, move.way)
+        way, zone = move
+        price = {Way.WAIT: 0.0, Way.SPOT: SPOT_PRICE, Way.ON_DEMAND: ON_DEMAND_PRICE}[way]
+        cost += price * terms.step
+        if work <= 1e-9:
+            return Run(cost, launches, late=False)
+    return Run(cost, launches, late=True)
+
+
+def _has(there: Bools, zone: int) -> bool:
+    return bool(there[zone])
+
+
+def score(cost: float) -> float:
+    """100: all on spot without a restart; 0: all on demand."""
+    most, least = WORK_HOURS * ON_DEMAND_PRICE, WORK_HOURS * SPOT_PRICE
+    return 100 * (most - cost) / (most - least)
+
+
+# the records
+
+
+def markets(folder: Path) -> Iterator[tuple[str, Market]]:
+    """Every record in the folder, whatever its file is called: ("single" or "multi", the market)."""
+    for path in sorted(folder.glob("*.jsonl.gz")):
+        with gzip.open(path, "rt") as lines:
+            for line in lines:
+                record = json.loads(line)
+                hours = record["step_s"] / 3600
+                if "available" in record:
+                    yield "single", Market(record["env"], hours, _rows([record["available"]]))
+                elif "zones" in record:
+                    zones = record["zones"]
+                    rows = _rows([zones[zone] for zone in sorted(zones)])
+                    yield "multi", Market("+".join(sorted(zones)), hours, rows)
+
+
+def _rows(texts: list[str]) -> Bools:
+    return np.array([[letter == "1" for letter in text] for text in texts], np.bool_)
+
+
+def synthetic(seed: int, count: int) -> Iterator[tuple[str, Market]]:
+    """Where there are no records: zones that come and go at rates of their own."""
+    dice = np.random.default_rng(seed)
+    for number in range(count):
+        yield "single", Market(f"made-{number % 3}", 1 / 6, _made(dice, 1, 1 / 6, 92.0))
+        yield "multi", Market("made", 0.054, _made(dice, 3, 0.054, 60.0))
+
+
+def _made(dice: np.random.Generator, zones: int, step: float, hours: float) -> Bools:
+    rows = np.zeros((zones, math.ceil(hours / step)), np.bool_)
+    for row in rows:
+        means = np.exp(dice.uniform(np.log(0.5), np.log(24), 2))  # away, there
+        at, there = 0, bool(dice.random() < means[1] / means.sum())
+        while at < len(row):
+            length = max(1, round(dice.exponential(means[int(there)]) / step))
+            row[at : at + length] = there
+            at, there = at + length, not there
+    return rows
+
+
+Maker = Callable[[], Policy]
