@@ -443,6 +443,42 @@ def test_an_agent_that_crashes_is_started_again_while_its_replica_goes_on(bench:
     asyncio.run(story())
 
 
+def test_an_agent_whose_control_plane_is_gone_is_called_over_to_one_at_another_address(bench: Bench) -> None:
+    """`up` was killed, and started again on another port. What the node runs goes on."""
+
+    async def elsewhere(node: str) -> Join:
+        return Join(("http://127.0.0.1:2",), f"token-of-{node}")
+
+    async def story() -> None:
+        await bench.provider(bench.busy).launch(wish())
+        shim, agent = bench.shim_pid(), bench.agent_pid()
+        async with supervised(bench.provider(bench.busy, elsewhere)):
+            await soon("it is started again", lambda: _length(bench, 2))
+        assert is_gone(agent)
+        assert bench.shim_pid() == shim
+        assert not is_gone(shim)
+
+    asyncio.run(story())
+
+
+def test_an_agent_whose_control_plane_answers_is_left_alone(bench: Bench) -> None:
+    async def story() -> None:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+
+        async def here(node: str) -> Join:
+            return Join((f"http://127.0.0.1:{port}",), f"token-of-{node}")
+
+        await bench.provider(bench.busy, here).launch(wish())
+        bench.shim_pid()
+        async with supervised(bench.provider(bench.busy)):
+            await asyncio.sleep(1)
+        assert len(bench.starts()) == 1
+        server.close()
+
+    asyncio.run(story())
+
+
 async def _length(bench: Bench, count: int) -> bool:
     return len(bench.starts()) >= count
 

@@ -39,6 +39,7 @@ class Started(msgspec.Struct, frozen=True):
     pid: int
     start: int
     boot: str  # start times count from the machine's boot
+    urls: tuple[str, ...] = ()  # of the control planes it was told to join; empty: not known
 
 
 class Folders:

@@ -24,7 +24,7 @@ import structlog
 
 from holdfast.adapters.providers.local import tree
 from holdfast.adapters.providers.local.folders import Folders, Started
-from holdfast.adapters.providers.local.start import boot_id, is_running, start
+from holdfast.adapters.providers.local.start import answers, boot_id, is_running, start
 from holdfast.adapters.providers.local.threads import Survey, seen_through
 from holdfast.model.action import LaunchNode
 from holdfast.model.units import Millis
@@ -42,6 +42,7 @@ from holdfast.ports.provider import Credentials
 
 AGENT = (sys.executable, "-m", "holdfast.agent")
 CREDENTIALS_S = 10.0
+CALL_S = 10.0  # for a killed agent to be gone
 LOOK_S = 0.5  # how often `supervise` looks
 REVIVE_S = 0.15  # the first wait before an agent is started again; doubled each time
 REVIVE_MAX_S = 10.0
@@ -160,6 +161,7 @@ class LocalProvider:
     async def supervise(self) -> None:
         """Until cancelled: start agents again that ended before their node, and boot what was left half
         booted by a control plane that ended."""
+        await self._call_over()
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -300,6 +302,30 @@ class LocalProvider:
                     self._boot_later(node)
                 elif self._dead.get(node) != agent:
                     group.create_task(self._look_at_crash(node, agent))
+
+    async def _call_over(self) -> None:
+        """Agents of a control plane that was killed, when we listen at another address than it did: nobody
+        else will ever answer them."""
+        for node in self._folders.names():
+            try:
+                with _plainly(node):
+                    await self._call_if_lonely(node)
+            except PortError as error:
+                log.warning("agent_not_called_over", node=node, why=str(error))
+
+    async def _call_if_lonely(self, node: str) -> None:
+        agent = self._folders.started(node)
+        if agent is None or not agent.urls or not is_running(agent) or self._folders.is_ending(node):
+            return
+        ours = (await self._credentials(node)).urls
+        if set(ours) & set(agent.urls) or await answers(agent.urls):
+            return
+        async with self._folders.held(node):
+            if self._folders.started(node) == agent and (process := tree.look(agent.pid)) is not None:
+                tree.send(process, signal.SIGKILL)
+                await seen_through(tree.wait, [process], CALL_S)
+                await self._start(node)
+                log.info("agent_called_over", node=node)
 
     async def _look_at_crash(self, node: str, agent: Started) -> None:
         try:
