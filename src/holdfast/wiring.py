@@ -37,12 +37,12 @@ from holdfast.model.world import World
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Join, Provider
 from holdfast.ports.registry import Registry, Role, Token
+from holdfast.wire.address import is_loopback
 from holdfast.wire.identity import hashed
 
 if TYPE_CHECKING:
     from holdfast.adapters.providers.ssh.provider import SshProvider
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 CLOSE_S = 5
 
 log = structlog.get_logger("holdfast")
@@ -82,7 +82,7 @@ def check(settings: Settings) -> None:
         except OSError as error:  # ssl's own are among them
             why = f"{settings.certificate} and {settings.key} cannot be used: {error.strerror or error}"
             raise CannotStart(why, "--tls-cert and --tls-key take PEM files that belong together") from None
-    if settings.host in LOOPBACK or settings.insecure:
+    if is_loopback(settings.host) or settings.insecure:
         return
     missing = [
         text for text, there in (("TLS", settings.certificate), ("tokens", settings.tokens)) if not there

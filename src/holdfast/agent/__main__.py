@@ -18,6 +18,7 @@ from holdfast.agent.home import Home, Unusable
 from holdfast.agent.processes import ProcessRuntime
 from holdfast.agent.say import Log
 from holdfast.agent.settings import Settings
+from holdfast.wire.address import is_loopback
 
 UNUSABLE = 2
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(told: Settings, home: Home) -> None:
     settings.join_token(told, joined=bool(home.read("joined")))  # better to hear of a missing file now
-    loopback = settings.is_loopback(told.address) if told.address else all(url.loopback for url in told.join)
+    loopback = is_loopback(told.address) if told.address else all(url.loopback for url in told.join)
     listener = neighbours.listen(home, loopback=loopback, v6=":" in told.address)
     try:
         asyncio.run(_live(told, home, listener))

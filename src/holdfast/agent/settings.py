@@ -18,6 +18,7 @@ import msgspec
 from holdfast.agent.home import Unusable
 from holdfast.agent.machine_facts import host_name
 from holdfast.model.place import Place
+from holdfast.wire.address import is_loopback
 
 TOKEN_VARIABLE = "HOLDFAST_JOIN_TOKEN"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -91,10 +92,6 @@ def read_urls(text: str) -> tuple[Url, ...]:
         with contextlib.suppress(argparse.ArgumentTypeError):
             found.append(read_url(word))
     return tuple(found)
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _urls(text: str) -> tuple[Url, ...]:

@@ -20,7 +20,7 @@ import httpx
 import msgspec
 
 from holdfast.api import shapes
-from holdfast.cli.where import Server, is_loopback
+from holdfast.cli.where import Server, stays_here
 
 T = TypeVar("T")
 HOPS_MAX = 4
@@ -186,7 +186,7 @@ class Client:
 
     def headers(self, url: str) -> dict[str, str]:
         plain_now = url.startswith("http:") and self.server.urls[0].startswith("https:")
-        if not self.server.token or (plain_now and not is_loopback(url)):
+        if not self.server.token or (plain_now and not stays_here(url)):
             return {}
         return {"Authorization": f"Bearer {self.server.token}"}
 

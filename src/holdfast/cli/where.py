@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from holdfast.wire.address import is_loopback
+
 FOLDER = ".holdfast"
 USUAL = "http://127.0.0.1:7700"
-LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 LONGEST = 10_000  # characters in such a file
 
 
@@ -45,13 +46,13 @@ def server(
     if not urls:
         raise BadAddress(f"expected the address of a control plane, got {chosen!r}")
     secret = token or environment.get("HOLDFAST_TOKEN", "")
-    if not secret and all(one == noted.rstrip("/") or is_loopback(one) for one in urls):
+    if not secret and all(one == noted.rstrip("/") or stays_here(one) for one in urls):
         secret = _noted(home, "token")
     return Server(urls, secret.strip(), ca or environment.get("HOLDFAST_CA", ""), insecure)
 
 
-def is_loopback(url: str) -> bool:
-    return (urlsplit(url).hostname or "") in LOOPBACK
+def stays_here(url: str) -> bool:
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 def _checked(url: str) -> str:
