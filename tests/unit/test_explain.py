@@ -162,7 +162,7 @@ def test_a_node_that_is_coming_or_going_says_when_it_is_given_up() -> None:
 
 
 def test_a_spot_notice_is_told_with_its_deadline() -> None:
-    play = played("a")
+    play = played("a", offers=(offer(spot=True),))
     play.tell(ev.SpotNoticed(at=play.now, node="a", deadline=play.now + 2 * MINUTE))
     text = said(node(play, "a"))
     assert "it will be taken away in 2.0 min" in text

@@ -368,3 +368,12 @@ def test_a_node_is_forgotten_when_it_is_dead_and_its_lease_is_over_and_not_befor
     forget(play, "a")
     assert "a" not in play.world.nodes
     assert {replica.node for replica in play.world.replicas.values()} == {"b"}
+
+
+def test_an_agent_that_is_ended_is_no_spot_notice_in_the_books() -> None:
+    play = Play()
+    play.join("a", "b")
+    play.tell(ev.SpotNoticed(at=play.now, node="a", deadline=play.now + MINUTE, own=True))
+    assert play.world.pool_states["pool"].notices == 0
+    play.tell(ev.SpotNoticed(at=play.now, node="b", deadline=play.now + MINUTE))
+    assert play.world.pool_states["pool"].notices == 1

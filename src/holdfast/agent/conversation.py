@@ -271,7 +271,7 @@ class Conversation:
     def say_leaving(self, left_ms: int) -> None:
         """Nothing new is to be started here: it would be lost with us, and waited for."""
         if self.welcome is not None and not self.over.done():
-            self._linked().send(Noticed(max(1, left_ms)))
+            self._linked().send(Noticed(max(1, left_ms), own=True))
 
     def say_goodbye(self) -> None:
         if self.welcome is not None and not self.over.done():

@@ -253,8 +253,8 @@ class Hub:
                 self._answered(number, session, answer)
             case Goodbye():
                 term.post(ev.NodeSaidGoodbye(at=term.now, node=node))
-            case Noticed(left_ms=left):
-                term.post(ev.SpotNoticed(at=term.now, node=node, deadline=term.now + left))
+            case Noticed(left_ms=left, own=own):
+                term.post(ev.SpotNoticed(at=term.now, node=node, deadline=term.now + left, own=own))
             case Found(finding=finding):
                 if finding.node == node:
                     term.post(ev.FindingRaised(at=term.now, finding=replace(finding, at=term.now)))

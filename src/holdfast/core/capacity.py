@@ -107,7 +107,7 @@ def take_notice(draft: Draft) -> None:
         if node is None or node.clues.said is not Said.NOTICE:
             continue
         if node.state in (NodeState.READY, NodeState.CORDONED) and node.deadline:
-            why = "spot notice: it will be taken away"
+            why = "spot notice: it will be taken away" if node.spot else "it is leaving"
             draft.add(do.DrainNode(node=name, deadline=node.deadline, why=why, step=node.repair.step))
 
 

@@ -106,7 +106,8 @@ def _verdict(world: World, senses: Senses | None, node: Node, now: Instant) -> I
     yield _peers(clues, detect.peers_say(clues, world.policy.detection), now)
     yield _provider(clues, now)
     if clues.said is not Said.NOTHING:
-        yield "it said goodbye" if clues.said is Said.GOODBYE else "it got a spot notice"
+        notice = "it got a spot notice" if node.spot else "it said that it is leaving"
+        yield "it said goodbye" if clues.said is Said.GOODBYE else notice
     yield from _next_look(world, senses, node, now)
 
 

@@ -233,7 +233,8 @@ def _spot_noticed(world: World, event: ev.SpotNoticed) -> None:
     if node is not None and node.state is not NodeState.TERMINATING:
         clues = replace(node.clues, said=Said.NOTICE)
         index.put_node(world, replace(node, clues=clues, deadline=event.deadline))
-        _pool(world, node.pool, notices=world.pool_states[node.pool].notices + 1)
+        if not event.own:
+            _pool(world, node.pool, notices=world.pool_states[node.pool].notices + 1)
 
 
 def _judged(world: World, event: ev.NodeJudged) -> None:

@@ -277,7 +277,9 @@ def why_closed(node: Node) -> str:
         return f"{node.state} by hand" if node.by_hand else str(node.state)
     if node.verdict.level is not Level.ALIVE:
         return str(node.verdict.level)
-    return "spot notice" if node.deadline else ""
+    if node.deadline:
+        return "spot notice" if node.spot else "it is leaving"
+    return ""
 
 
 class Supply(msgspec.Struct, frozen=True):

@@ -214,8 +214,8 @@ def _tell_node(event: NodeNews) -> str:
             return f"joined with {many(len(running), 'replica')}" if running else "joined"
         case ev.NodeSaidGoodbye():
             return "said goodbye"
-        case ev.SpotNoticed():
-            return "spot notice"
+        case ev.SpotNoticed(own=own):
+            return "is leaving" if own else "spot notice"
         case ev.LinkClosed():
             return "its link closed"
         case ev.PeerAnswered(peer=peer, answer=answer):

@@ -39,6 +39,7 @@ class NodeSaidGoodbye(Happened, frozen=True):
 class SpotNoticed(Happened, frozen=True):
     node: str
     deadline: Instant
+    own: bool = False  # nobody takes it away: its agent is being ended
 
 
 class LinkClosed(Happened, frozen=True):

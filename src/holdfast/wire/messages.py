@@ -90,9 +90,10 @@ class Goodbye(Message, frozen=True):
 
 
 class Noticed(Message, frozen=True):
-    """Its provider will take it away."""
+    """It will be gone soon: its provider takes it away, or its agent is being ended."""
 
     left_ms: Millis
+    own: bool = False  # the latter
 
 
 class Found(Message, frozen=True):
