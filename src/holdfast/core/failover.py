@@ -93,13 +93,14 @@ def _allowed(world: World, workload: Workload) -> int:
 
 
 def _promote(draft: Draft, workload: Workload, ready: list[Slot]) -> list[Slot]:
-    left = []
+    """Seats that were filled before get what is warm, the warm replicas that were ready first in front."""
+    left, warm = [], iter(draft.standbys_of(workload.name))
     for slot in ready:
-        warm = draft.standby_of(workload.name) if slot.role is Role.ACTIVE and slot.epoch else None
-        if warm is None:
+        heir = next(warm, None) if slot.role is Role.ACTIVE and slot.epoch else None
+        if heir is None:
             left.append(slot)
         else:
-            draft.promote(warm, slot, f"{slot.id} is down, {warm.id} is warm on {warm.node}")
+            draft.promote(heir, slot, f"{slot.id} is down, {heir.id} is warm on {heir.node}")
     return left
 
 
