@@ -44,7 +44,9 @@ from holdfast.model.world import World
 
 Floats = NDArray[np.float64]
 
-WORKLOADS_A_ROUND = 500  # looked at for their spread: some 50 ms at worst
+WORKLOADS_A_ROUND = 500  # looked at for their spread
+SEATS_A_ROUND = 10_000  # of these: some 50 ms
+STRIDE = 499  # workloads, from where one round begins to where the next does; a prime, so that all come first
 BUSIEST_NODES = 16  # looked at in one round
 GAIN_MIN = 0.001  # of a node: less is rounding
 
@@ -99,6 +101,7 @@ def _settled(world: World, workload: Workload) -> list[Replica]:
 
 def _spread_moves(world: World, room: Room, now: Instant, names: Iterable[str]) -> Iterator[Move]:
     open_lanes: dict[Level, Ints] = {}
+    seats = 0
     for name in names:
         workload = world.workloads.get(name)
         if workload is None or not isinstance(workload.shape, Service) or workload.paused:
@@ -106,6 +109,9 @@ def _spread_moves(world: World, room: Room, now: Instant, names: Iterable[str]) 
         needs = workload.needs
         if needs.spread is Spread.NONE:
             continue
+        if seats > SEATS_A_ROUND:
+            return
+        seats += len(world.of_workload.get(name, ()))
         copies = _settled(world, workload)
         lane = lanes(room, needs).lane_of_row
         crowd = Counter(int(lane[room.row[copy.node]]) for copy in copies)
@@ -118,11 +124,10 @@ def _spread_moves(world: World, room: Room, now: Instant, names: Iterable[str]) 
 
 
 def in_turn(world: World, now: Instant, every: Millis) -> list[str]:
-    """As many as one round looks at; the next round goes on where this one ends."""
+    """Not always from the beginning, because a round may end before it has looked at all of them."""
     names = list(world.workloads)
-    start = now // max(1, every) * WORKLOADS_A_ROUND % max(1, len(names))
-    names = names[start:] + names[:start] if len(names) > WORKLOADS_A_ROUND else names
-    return names[:WORKLOADS_A_ROUND]
+    start = now // max(1, every) * STRIDE % max(1, len(names))
+    return (names[start:] + names[:start])[:WORKLOADS_A_ROUND]
 
 
 def _mend_spread(

@@ -27,8 +27,7 @@ def accept(world: World, plan: Plan) -> None:
     if "balance" in fleet:
         world.agenda.at(plan.at + policy.every_ms, "fleet", "balance")
     if "opened" in fleet or ("spread" in fleet and len(plan.actions) >= policy.parts_max):
-        rounds = plan.at // max(1, policy.part_ms) + 2  # those that open at about the same time are one look
-        world.agenda.at(rounds * policy.part_ms, "fleet", "spread")
+        world.agenda.at(index.part_at(world, plan.at), "fleet", "spread")
     world.plans = plan.number
     for action in plan.actions:
         _accept(world, action, plan.at)

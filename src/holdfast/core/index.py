@@ -209,11 +209,17 @@ def put_replica(world: World, replica: Replica) -> None:
         case State.READY:
             due = NEVER
             if old is not None and old.state is not State.READY and not replica.exclusive:
-                parts = replica.ready_at + world.policy.balance.part_ms
-                world.agenda.at(parts, "spread", replica.workload)
+                world.agenda.at(part_at(world, replica.ready_at), "spread", replica.workload)
         case State.LOST:
             due = lease_over_at(world, replica.node)
     world.agenda.at(due, "slot", replica.slot)
+
+
+def part_at(world: World, at: Instant) -> Instant:
+    """When to see whether copies may part, after what happened at that time: all that happens at about the
+    same time is one look."""
+    pause = max(1, world.policy.balance.part_ms)
+    return (at // pause + 2) * pause
 
 
 def _keep_outdated(world: World, replica: Replica) -> None:
