@@ -1,4 +1,4 @@
-"""Tests may be coroutines: each runs in an event loop of its own."""
+"""Tests may be coroutines: each runs in a loop of its own. Signals are as a person at a terminal has them."""
 
 import asyncio
 import inspect
@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Whoever runs the tests in the background may have had Ctrl-C ignored, and what we start would too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

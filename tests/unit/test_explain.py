@@ -96,7 +96,7 @@ def test_the_rule_of_a_verdict_is_told_by_its_number() -> None:
     play.tell(ev.NodeSaidGoodbye(at=play.now, node="a"))
     play.tell(*detect.judge(play.world, mind.senses, play.now))
     told = explain_node(play.world, mind.senses, "a", play.now)
-    assert told.summary == "a is ready and dead: it said goodbye"
+    assert told.summary == "a is dead: it said goodbye"
     assert "by rule 1 of" in said(told)
     assert "it said goodbye" in told.because
     assert "start its agent again: only a hello brings it back" in told.would_help

@@ -162,7 +162,7 @@ def test_an_update_waits_while_any_seat_is_down() -> None:
     play.obey()
     play.end("web/0.1", ev.Ended.FAILED)
     play.reapply("web", version=2)
-    assert of(do.PlaceReplica, play.settle()) == []
+    assert [place.slot for place in of(do.PlaceReplica, play.settle())] == ["web/0"], "the one that is down"
 
 
 def test_exclusive_work_takes_a_new_version_by_a_restart() -> None:
@@ -335,3 +335,35 @@ def test_a_version_that_waits_for_room_comes_when_there_is_some() -> None:
     play.settle()
     play.join("big", capacity=replace(BIG, cpu_milli=32_000))
     assert [place.node for place in of(do.PlaceReplica, play.settle())] == ["big"]
+
+
+def test_a_copy_that_was_lost_with_its_node_does_not_hold_up_a_new_version() -> None:
+    play = fixed("a", "b", "c")
+    play.apply(Workload("web", Service(3), needs(cpu=2)))
+    play.obey()
+    play.judge("a", Level.DEAD)
+    play.settle()
+    play.obey()
+    assert any(replica.state is State.LOST for replica in play.world.replicas.values())
+    play.reapply("web", version=2)
+    assert len(of(do.PlaceReplica, play.settle())) == 1
+
+
+def test_a_new_version_does_not_inherit_the_failures_of_the_one_before() -> None:
+    play = rolled(fixed("a", "b"), 1, cpu=2, then=2)
+    play.settle()
+    play.end("web/0.2", ev.Ended.FAILED)
+    play.settle()
+    assert play.slot("web/0").retry_at > play.now
+    play.reapply("web", version=3)
+    assert [place.slot for place in of(do.PlaceReplica, play.settle())] == ["web/0"]
+    assert play.slot("web/0").failures == 0
+
+
+def test_copies_do_not_part_past_a_back_off_or_in_the_middle_of_a_new_version() -> None:
+    play = together(2)
+    play.reapply("web", version=2, needs=needs(cpu=2, spread=Spread.PREFER))
+    play.settle()
+    play.end("web/0.2", ev.Ended.FAILED)
+    tried = [place.why for place in of(do.PlaceReplica, play.later(45 * SECOND))]
+    assert not [why for why in tried if "copies in" in why]

@@ -13,11 +13,10 @@ SIGHUP = 1
 SIGINT = 2
 SIGKILL = 9
 SIGUSR1 = 10
-SIGPIPE = 13
 SIGTERM = 15
 SIGCHLD = 17
 SIGCONT = 18
-SIGXFSZ = 25
+_SIGNALS_END = 32  # from there on they are the C library's own
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -69,8 +68,9 @@ def signals_of(handle: int) -> set[int]:
 
 
 def default_signals() -> None:
-    """As a program expects to find them: Python ignores two, and a shim blocks some."""
-    for signal in (SIGPIPE, SIGXFSZ):
+    """As a program expects to find them: Python ignores two, a shim blocks some, and whoever started the
+    agent in the background may have ignored more."""
+    for signal in range(SIGHUP, _SIGNALS_END):
         _libc.signal(signal, None)
     _checked(_libc.sigprocmask(_SIG_SETMASK, _mask(()), None))
 

@@ -90,7 +90,8 @@ class Tally:
     def _rollout(self) -> str:
         still = f"{self.outdated} still of an older version than {self.workload.version}"
         stuck = pending.rollout(self.world, self.workload, self.now)
-        return still + (_because("; ".join(stuck[0].because)) if stuck else "")
+        why = [text for text in stuck[0].because if not text.startswith(pending.AGAIN)] if stuck else []
+        return still + _because("; ".join(why))
 
     def _waiting(self) -> int:
         shape, going = self.workload.shape, self.ready + self.starting + self.resting

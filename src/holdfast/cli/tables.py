@@ -108,12 +108,14 @@ def workloads(found: Sequence[Workload]) -> Rows:
 
 
 def as_wanted(workload: Workload) -> bool:
-    """A sweep is, as long as it gets on: only some of its tasks are to run at a time."""
+    """A sweep is, as long as it gets on: only some of its tasks are to run at a time. A service is not while
+    copies of an older version serve."""
     if workload.paused or workload.failed:
         return workload.paused
     if workload.kind == "sweep" and workload.ready:
         return True
-    return workload.ready + workload.done >= workload.wanted
+    lacks = workload.kind == "service" and workload.why
+    return not lacks and workload.ready + workload.done >= workload.wanted
 
 
 def progress(workload: Workload) -> Text:

@@ -42,6 +42,8 @@ def explain_node(world: World, senses: Senses | None, name: str, now: Instant) -
     because = [*_state(world, node, now)]
     if node.state in JOINED:
         told += f" and {node.verdict.level}: {node.verdict.rule}"
+        if node.state is NodeState.READY and node.verdict.level is Level.DEAD:
+            told = f"{name} is dead: {node.verdict.rule}"
         because += [*_verdict(world, senses, node, now), *_lease(world, node, now)]
     held = brake.engaged_for(world, node, now)
     if held and not brake.harmless(node):

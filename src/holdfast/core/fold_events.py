@@ -118,7 +118,8 @@ def _configured(
 
 def _applied(world: World, workload: Workload) -> None:
     """A workload keeps its kind for life (the edge refuses a change of it): a copy that may run twice cannot
-    become one that must not. A new version is a new chance for seats that were given up."""
+    become one that must not. A new version is a new chance for seats that failed: it was not the one that
+    did."""
     old = world.workloads.get(workload.name)
     if old is not None and type(old.shape) is not type(workload.shape):
         return
@@ -127,7 +128,9 @@ def _applied(world: World, workload: Workload) -> None:
         for slot_id in world.of_workload[workload.name]:
             slot = world.slots[slot_id]
             if slot.phase is Phase.FAILED:
-                index.put_slot(world, replace(slot, phase=Phase.OPEN, failures=0, retry_at=0))
+                slot = replace(slot, phase=Phase.OPEN)
+            if slot.failures or slot.phase is not world.slots[slot_id].phase:
+                index.put_slot(world, replace(slot, failures=0, retry_at=0))
 
 
 # nodes

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.core import balance, capacity, failover, index, placement
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model.node import Node, NodeState
-from holdfast.model.replica import LIVE, Phase, Replica, Role, State
+from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.resources import Resources
 from holdfast.model.units import seconds
 from holdfast.model.verdict import Level
@@ -82,8 +82,14 @@ def next_to_roll(world: World, workload: Workload) -> list[Replica]:
     old = [world.replicas[r] for slot in slots for r in world.of_slot[slot.id] if r in world.outdated]
     if not old or workload.exclusive:
         return old
-    busy = sum(bool(slot.down_since) or len(world.of_slot[slot.id]) > 1 for slot in slots)
+    busy = sum(bool(slot.down_since) or _is_changing(world, slot) for slot in slots)
     return old[: max(0, world.policy.replicas.rolling_unavailable - busy)]
+
+
+def _is_changing(world: World, slot: Slot) -> bool:
+    """Two copies are there. One that was lost with its node is not: it would hold up everything for as long
+    as nobody knows what became of it."""
+    return sum(world.replicas[name].state is not State.LOST for name in world.of_slot[slot.id]) > 1
 
 
 def _fits_only_instead(draft: Draft, replica: Replica, workload: Workload) -> bool:
@@ -218,5 +224,6 @@ def _move(draft: Draft, move: balance.Move) -> None:
     workload, slot = draft.world.workloads.get(replica.workload), draft.world.slots.get(replica.slot)
     if workload is None or slot is None or slot.id in draft.filled:
         return
-    if slot.phase is Phase.OPEN and not newer(draft, replica):
+    settled = replica.id not in draft.world.outdated and draft.now >= slot.retry_at
+    if slot.phase is Phase.OPEN and settled and not newer(draft, replica):
         draft.place(slot, workload, placement.Spot(move.to, move.devices), move.why)

@@ -23,13 +23,14 @@ from holdfast.core.packing import Apart, Bin
 from holdfast.core.placement import Ask
 from holdfast.model.node import Node, NodeState
 from holdfast.model.pool import Pool
-from holdfast.model.replica import Phase, Replica, Role, Slot, State
+from holdfast.model.replica import Phase, Replica, Role, Slot, State, replica_id
 from holdfast.model.units import Instant, many, seconds
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Service, Sweep, Training, Workload
 from holdfast.model.world import Gang, World
 
 NAMES_SHOWN = 5
+AGAIN = "tried again in"
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -132,8 +133,12 @@ def _own(draft: Draft, workload: Workload, slot: Slot) -> str:
 
 
 def _backs_off(slot: Slot, now: Instant) -> str:
+    return f"{_failed(slot)}: {AGAIN} {seconds(slot.retry_at - now)}"
+
+
+def _failed(slot: Slot) -> str:
     times = "once" if slot.failures == 1 else f"{slot.failures} times in a row"
-    return f"its program failed {times} ({slot.why}): tried again in {seconds(slot.retry_at - now)}"
+    return f"its program failed {times} ({slot.why})"
 
 
 def _may_still_run(world: World, slot: Slot, now: Instant) -> str:
@@ -180,8 +185,9 @@ def _rollout(draft: Draft, workload: Workload, *, advise: bool) -> Iterator[Wait
     for old in handover.next_to_roll(draft.world, workload):
         slot = draft.world.slots[old.slot]
         if draft.now < slot.retry_at:
-            logs = (f"holdfast logs {workload.name}",)
-            yield Waiting((slot.id,), (f"{first} {old.version}: {_backs_off(slot, draft.now)}",), logs)
+            logs = (f"holdfast logs {replica_id(slot.id, slot.epoch)}",)
+            failed, again = _failed(slot), f"{AGAIN} {seconds(slot.retry_at - draft.now)}"
+            yield Waiting((slot.id,), (f"{first} {old.version}: {failed}", again), logs)
             continue
         ask = handover.successors(draft, old, workload)[-1]
         if placement.why_not(draft.room, ask):
