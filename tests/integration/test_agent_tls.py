@@ -1,45 +1,24 @@
 """The link over TLS: whom the agent trusts."""
 
-import datetime
-import ipaddress
 import ssl
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from holdfast.agent.agent import tls_for
 from holdfast.agent.home import Unusable
 from holdfast.agent.settings import read
 from holdfast.wire.messages import Beat, Moved
 from tests.agent_rig import agent, refused
+from tests.certificates import self_signed
 from tests.hub_twin import HubTwin, desired, lived, wanted
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One that signed itself, for 127.0.0.1, with its key in the same file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hub")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
     file = tmp_path_factory.mktemp("tls") / "hub.pem"
-    file.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, pkcs8, serialization.NoEncryption()))
+    file.write_bytes(b"".join(self_signed("hub")))
     return file
 
 

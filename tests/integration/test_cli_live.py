@@ -1,8 +1,6 @@
 """The commands against a real control plane with real nodes: what a user types, and what comes of it."""
 
 import contextlib
-import datetime
-import ipaddress
 import json
 import os
 import re
@@ -16,12 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from holdfast.cli.main import main
+from tests.certificates import self_signed
 
 PATIENCE_S = 60.0
 TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\n"
@@ -311,25 +306,9 @@ def test_up_says_when_it_serves_and_when_it_has_ended(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """One that signed itself, for 127.0.0.1, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "control plane")])
-    now = datetime.datetime.now(datetime.UTC)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(names, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem, folder = serialization.Encoding.PEM, tmp_path_factory.mktemp("tls")
-    (folder / "cert.pem").write_bytes(made.public_bytes(pem))
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key.pem").write_bytes(private)
+    folder = tmp_path_factory.mktemp("tls")
+    for file, text in zip(("cert.pem", "key.pem"), self_signed("control plane"), strict=True):
+        (folder / file).write_bytes(text)
     return folder / "cert.pem", folder / "key.pem"
 
 

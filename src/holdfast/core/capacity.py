@@ -100,6 +100,11 @@ def _why_end(draft: Draft, node: Node, *, can_terminate: bool) -> str:
     return ""
 
 
+def notice(node: Node) -> str:
+    """Why it will be gone soon."""
+    return "spot notice" if node.spot else "it is leaving"
+
+
 def take_notice(draft: Draft) -> None:
     """A spot notice is a drain with somebody else's deadline."""
     for name in draft.look["node"]:
@@ -107,7 +112,7 @@ def take_notice(draft: Draft) -> None:
         if node is None or node.clues.said is not Said.NOTICE:
             continue
         if node.state in (NodeState.READY, NodeState.CORDONED) and node.deadline:
-            why = "spot notice: it will be taken away" if node.spot else "it is leaving"
+            why = f"{notice(node)}: it will be taken away" if node.spot else notice(node)
             draft.add(do.DrainNode(node=name, deadline=node.deadline, why=why, step=node.repair.step))
 
 

@@ -127,10 +127,9 @@ def _applied(world: World, workload: Workload) -> None:
     if old is not None and workload.version > old.version:
         for slot_id in world.of_workload[workload.name]:
             slot = world.slots[slot_id]
-            if slot.phase is Phase.FAILED:
-                slot = replace(slot, phase=Phase.OPEN)
-            if slot.failures or slot.phase is not world.slots[slot_id].phase:
-                index.put_slot(world, replace(slot, failures=0, retry_at=0))
+            phase = Phase.OPEN if slot.phase is Phase.FAILED else slot.phase
+            if slot.failures or phase is not slot.phase:
+                index.put_slot(world, replace(slot, phase=phase, failures=0, retry_at=0))
 
 
 # nodes

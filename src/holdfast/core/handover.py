@@ -137,8 +137,7 @@ def _on(draft: Draft, node: Node) -> list[Replica]:
 def _drain(draft: Draft, node: Node) -> None:
     world = draft.world
     last_call = draft.now >= node.deadline - world.policy.replicas.drain_last_call_ms
-    notice = "spot notice" if node.spot else "it is leaving"
-    reason = "by hand" if node.by_hand else node.repair.why or notice
+    reason = "by hand" if node.by_hand else node.repair.why or capacity.notice(node)
     why = f"{node.id} is being drained: {reason}"
     for replica in _on(draft, node):
         workload = world.workloads.get(replica.workload)

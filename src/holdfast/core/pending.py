@@ -283,9 +283,7 @@ def why_closed(node: Node) -> str:
         return f"{node.state} by hand" if node.by_hand else str(node.state)
     if node.verdict.level is not Level.ALIVE:
         return str(node.verdict.level)
-    if node.deadline:
-        return "spot notice" if node.spot else "it is leaving"
-    return ""
+    return capacity.notice(node) if node.deadline else ""
 
 
 class Supply(msgspec.Struct, frozen=True):
