@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.model import action as do
 from holdfast.model import event as ev
@@ -623,3 +624,17 @@ def test_an_uninvited_machine_joins_only_a_pool_that_exists() -> None:
     play.tell(ev.NodeJoined(at=play.now, node="x", pool="no such pool", place=there, capacity=BIG))
     play.tell(ev.NodeJoined(at=play.now, node="y", pool="pool", place=there, capacity=BIG))
     assert list(play.world.nodes) == ["y"]
+
+
+def test_a_pool_that_covers_failures_keeps_as_many_warm_nodes_as_fail_during_a_boot() -> None:
+    play = Play(offers=(offer("one", spot=True),), max=60, standby_covers=0.99)
+    play.join(*(f"n{number}" for number in range(40)), offer="one")
+    play.apply(Workload("web", Service(40), needs(cpu=8)))
+    play.obey()
+    few = len([node for node in play.world.nodes.values() if node.standby])
+    assert few >= 1
+    state = play.world.pool_states["pool"]
+    play.world.pool_states["pool"] = replace(state, notices=400, served_ms=400 * HOUR)
+    play.world.agenda.note("pool", "pool")
+    play.settle()
+    assert len([node for node in play.world.nodes.values() if node.standby]) > few

@@ -16,6 +16,7 @@ from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.action import Proof
 from holdfast.model.finding import Finding, Severity
+from holdfast.model.money import Budget
 from holdfast.model.place import Place
 from holdfast.model.plan import Plan
 from holdfast.model.replica import Replica, Role, State
@@ -155,6 +156,16 @@ def a_full_pool() -> Case:
     return Case(play, launch("x"), launch("x", "other"))
 
 
+def a_dear_offer() -> Case:
+    return Case(fleet(price_max_micro_usd=5), replace(launch("x"), price_micro_usd=6), launch("x"))
+
+
+def a_spent_budget() -> Case:
+    """Four nodes at 100 each an hour are there."""
+    play = fleet(budget=Budget(hour_micro_usd=405))
+    return Case(play, replace(launch("x"), price_micro_usd=6), replace(launch("x"), price_micro_usd=5))
+
+
 def a_node_twice() -> Case:
     return Case(fleet(), launch("c"), launch("x"))
 
@@ -180,6 +191,8 @@ CASES: dict[Invariant, Callable[[], Case]] = {
     check.nothing_disruptive_happens_under_a_brake: a_braked_node,
     check.no_healthy_node_is_terminated_while_it_works: a_node_at_work,
     check.a_pool_never_exceeds_its_maximum: a_full_pool,
+    check.no_launch_is_dearer_than_its_pool_may_pay: a_dear_offer,
+    check.no_launch_goes_over_a_budget: a_spent_budget,
     check.a_node_id_is_used_once: a_node_twice,
     check.a_seat_that_may_hold_a_copy_is_not_removed: a_taken_seat,
 }
@@ -364,6 +377,8 @@ DAMAGE: dict[str, Callable[[World], object]] = {
     "stopping": lambda w: w.stopping.update({"web/0.1": None}),
     "outdated": lambda w: w.outdated.update({"web/0.1": None}),
     "promised": lambda w: w.promised.update(web=None),
+    "mixed": lambda w: w.mixed.update(web=None),
+    "scaled": lambda w: w.scaled.update(web=None),
     "cordoned": lambda w: w.cordoned.update(a=None),
     "dead_in": lambda w: w.dead_in.update({"prov/here/a": 1}),
     "serving": lambda w: w.serving.update(pool=(99, 0)),
@@ -397,7 +412,7 @@ NOT_INDEXES = {
         "gangs",
     ),
     *("findings", "brakes", "brake_released_at", "epoch_floor", "launched", "orphans", "agenda"),
-    *("zones", "lease_before"),
+    *("zones", "lease_before", "offers", "accounts", "records", "demands", "starts", "courses"),
 }
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.deadline import Choice, Outlook, Standing, Terms, Way, after_step, is_certain
+from holdfast.core.deadline import Choice, Outlook, Standing, Terms, after_step, is_certain
+from holdfast.model.course import Way
 from holdfast.reliability.onoff import Belief
 
 STEP = 0.5

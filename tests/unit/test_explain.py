@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import capacity, detect, fold, pending
+from holdfast.core import detect, fold, orders, pending
 from holdfast.core.draft import Draft
 from holdfast.core.explain import (
     Explanation,
@@ -18,6 +18,7 @@ from holdfast.core.turn import Mind
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity
+from holdfast.model.money import Budget
 from holdfast.model.node import Answer
 from holdfast.model.place import Place
 from holdfast.model.plan import Plan
@@ -182,11 +183,25 @@ def test_a_pool_at_its_maximum_says_so() -> None:
 def test_a_pool_that_failed_to_launch_says_why_and_until_when() -> None:
     play = played(min=1, max=2)
     (name,) = play.world.nodes
-    failed = ev.ActionFailed(at=play.now, action="p1.0", node=name, error="CapacityShort", why="out of stock")
+    failed = ev.ActionFailed(at=play.now, action="p1.0", node=name, error="Denied", why="expired")
     play.tell(failed)
     told = explain_pool(play.world, "pool", play.now)
-    assert "it backs off for another 10 s: out of stock" in told.because
-    assert "its last 1 launch request failed: out of stock" in told.because
+    assert "it backs off for another 10 s: expired" in told.because
+    assert "its last 1 launch request failed: expired" in told.because
+
+
+def test_a_pool_that_has_nothing_left_says_when_it_is_asked_again() -> None:
+    play = played(min=1, max=2)
+    (name,) = play.world.nodes
+    play.tell(ev.ActionFailed(at=play.now, action="p1.0", node=name, error="CapacityShort", why="sold out"))
+    told = explain_pool(play.world, "pool", play.now)
+    assert "it asks again in 10 s: sold out" in told.because
+
+
+def test_a_pool_without_money_says_so() -> None:
+    play = played(min=2, max=2, budget=Budget(hour_micro_usd=150))
+    told = explain_pool(play.world, "pool", play.now)
+    assert "it may not launch one: pool pool may cost $0.00/h, and costs $0.00/h" in told.because
 
 
 def test_a_pool_whose_nodes_join_by_themselves_says_so() -> None:
@@ -200,8 +215,8 @@ def test_whether_a_pool_may_launch_is_told_as_it_is_decided(max_: int, retry_in:
     play = played("a", "b", max=max_)
     world, the_pool = play.world, play.world.pools["pool"]
     world.pool_states["pool"] = replace(world.pool_states["pool"], retry_at=play.now + retry_in, why="no")
-    may = capacity._may_launch(Draft(world, play.now), the_pool, capacity.Tally(world, "pool"))
-    assert pending.launches(world, the_pool, play.now).comes is may
+    may = orders.may_launch(Draft(world, play.now), the_pool, orders.Tally(world, "pool"))
+    assert pending.launches(Draft(world, play.now), the_pool, the_pool.offers).comes is may
 
 
 # ---- seats without room: the reason, and advice that helps
@@ -371,7 +386,7 @@ def test_a_pool_that_backs_off_says_why_and_for_how_long() -> None:
     (name,) = play.world.nodes
     play.tell(ev.ActionFailed(at=play.now, action="p", node=name, error="CapacityShort", why="out of stock"))
     play.settle()
-    assert "pool pool backs off for another 10 s: out of stock" in workload(play).because
+    assert "pool pool asks again in 10 s: out of stock" in workload(play).because
 
 
 def test_advice_is_for_the_seats_that_do_not_fit_yet() -> None:

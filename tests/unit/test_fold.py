@@ -42,6 +42,12 @@ ENTRIES = (
     "joined",
     "joined_in",
     "zones",
+    "offers",
+    "accounts",
+    "records",
+    "demands",
+    "starts",
+    "courses",
     "lease_before",
     "dead_in",
     "serving",
@@ -138,6 +144,9 @@ STRANGE: list[Callable[[int], ev.Event]] = [
     lambda at: ev.NodeSaidGoodbye(at=at, node="nobody"),
     lambda at: ev.SpotNoticed(at=at, node="nobody", deadline=at),
     lambda at: ev.LinkClosed(at=at, node="nobody"),
+    lambda at: ev.DemandJudged(at=at, workload="nobody", wanted=3, why=""),
+    lambda at: ev.DemandJudged(at=at, workload="web", wanted=3, why="it does not scale"),
+    lambda at: ev.OffersListed(at=at, pool="nobody", offers=()),
     lambda at: ev.PeerAnswered(at=at, node="nobody", peer="a", answer=Answer.REACHED),
     lambda at: ev.PeerAnswered(at=at, node="a", peer="nobody", answer=Answer.REACHED),
     lambda at: ev.ProviderAnswered(at=at, node="nobody", word=Word.STOPPED),
@@ -377,3 +386,5 @@ def test_an_agent_that_is_ended_is_no_spot_notice_in_the_books() -> None:
     assert play.world.pool_states["pool"].notices == 0
     play.tell(ev.SpotNoticed(at=play.now, node="b", deadline=play.now + MINUTE))
     assert play.world.pool_states["pool"].notices == 1
+    play.tell(ev.SpotNoticed(at=play.now, node="b", deadline=play.now + MINUTE))
+    assert play.world.pool_states["pool"].notices == 1, "it is told again on every link"

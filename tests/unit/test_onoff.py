@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.reliability.onoff import Belief
+from holdfast.reliability.onoff import Belief, Grid
 
 
 def watched(*looks: tuple[float, bool]) -> Belief:
@@ -52,3 +52,27 @@ def test_whatever_was_seen_chances_are_chances(looks: list[tuple[float, bool]], 
     assert math.isclose(belief.weights().sum(), 1)
     assert 0 <= belief.chance_there(max(at, belief.seen_at or 0)) <= 1 + 1e-9
     assert 0 < belief.stays_hours(24) <= 24
+
+
+@given(st.lists(st.tuples(st.floats(0, 200), st.booleans()), max_size=20), st.sampled_from([1, 5]))
+def test_a_belief_that_was_written_down_goes_on_as_if_it_had_not_been(
+    looks: list[tuple[float, bool]], pieces: int
+) -> None:
+    grid = Grid.of((1.0, 10.0, 100.0))
+    whole, taken_up = Belief(grid, doubt=0.02), Belief(grid, doubt=0.02)
+    for number, (at, there) in enumerate(sorted(looks)):
+        if number % pieces == 0:
+            kept = taken_up.log_weights, taken_up.seen_at, taken_up.there
+            taken_up = Belief(grid, *kept, doubt=0.02)
+        whole.see(at, there)
+        taken_up.see(at, there)
+    assert taken_up.weights().tolist() == whole.weights().tolist()
+    assert taken_up.chance_there(300) == whole.chance_there(300)
+
+
+def test_whoever_doubts_looks_learns_less_from_one() -> None:
+    sure, doubtful = (Belief(doubt=doubt) for doubt in (1e-6, 0.2))
+    for belief in (sure, doubtful):
+        belief.see(0, there=True)
+        belief.see(0.01, there=False)
+    assert sure.stays_hours(100) < doubtful.stays_hours(100)

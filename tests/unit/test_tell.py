@@ -9,6 +9,7 @@ from holdfast.core.tell import BOOKKEEPING, lines, tell_action, workload_of
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.action import Proof
+from holdfast.model.course import Way
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.node import Answer
 from holdfast.model.place import Place
@@ -53,6 +54,15 @@ ACTIONS: list[tuple[do.Action, str, str, str, str]] = [
     (do.AskPeers(node="n1", peers=("n2", "n3"), why="w"), "n1", " n2, n3", "n1", ""),
     (do.AskProvider(node="n1", why="w"), "n1", "", "n1", ""),
     (do.ListPool(pool="p", why="w"), "p", "", "", ""),
+    (do.ListOffers(pool="p", why="w"), "p", "", "", ""),
+    (
+        do.TakeWay(workload="job", way=Way.SPOT, safe_until=1, ask_at=1, why="w"),
+        "job",
+        " spot",
+        "",
+        "job",
+    ),
+    (do.GiveNotice(node="n", deadline=1, why="w"), "n", "", "n", ""),
     (LAUNCH, "n9", " std", "n9", ""),
     (do.TerminateNode(node="n1", why="w"), "n1", "", "n1", ""),
     (do.WatchNode(node="n1", why="w"), "n1", "", "n1", ""),
@@ -190,6 +200,11 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
     ),
     (ev.NodeLaunched(at=NOW, node="n1"), ("event", "n1", "launched: its provider has it", "n1", "")),
     (ev.PoolListed(at=NOW, pool="p", nodes=(), asked_at=NOW), None),
+    (ev.OffersListed(at=NOW, pool="p"), None),
+    (
+        ev.DemandJudged(at=NOW, workload="web", wanted=3, why="it is noon"),
+        ("event", "web", "wants 3 replicas: it is noon", "", "web"),
+    ),
     (ev.CheckpointSaved(at=NOW, replica="web/0.1", progress_ms=1), None),
 ]
 

@@ -194,7 +194,13 @@ def _loads(room: Room, measured: Mapping[str, float]) -> Loads:
     for node, value in measured.items():
         if node in room.row:
             share[room.row[node]], is_measured[room.row[node]] = value, True
-    return Loads(share, is_measured, room.open & ~room.standby & (room.gpu_all == 0))
+    return Loads(share, is_measured, plain(room))
+
+
+def plain(room: Room) -> Bools:
+    """The rows between which load is moved."""
+    rows: Bools = room.open & ~room.standby & (room.gpu_all == 0)
+    return rows
 
 
 def requested(room: Room) -> Floats:

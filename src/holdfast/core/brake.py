@@ -122,6 +122,7 @@ def budget_left(world: World) -> int:
     busy = sum(
         node.state in (NodeState.DRAINING, NodeState.RESETTING)
         and not node.by_hand
+        and not node.releasing
         and node.clues.said is Said.NOTHING
         for node in world.nodes.values()
     )

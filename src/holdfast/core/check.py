@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from holdfast.core.money import settled
 from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, NodeState
 from holdfast.model.place import Level as Domain
 from holdfast.model.plan import Plan, Refusal
 from holdfast.model.replica import LIVE, Phase, Replica, Role, State
 from holdfast.model.room import Room
-from holdfast.model.units import Instant
+from holdfast.model.units import HOUR, Instant
 from holdfast.model.verdict import Level, Said, Word
 from holdfast.model.workload import Spread, Sweep
 from holdfast.model.world import World
@@ -36,6 +37,7 @@ class Trial:
         self.added: dict[str, None] = {}  # slots
         self.at: dict[str, list[str]] = {}  # workload -> nodes that this plan adds copies on
         self.launched: dict[str, int] = {}
+        self.ordered: dict[str, int] = {}  # pool -> what its new nodes cost an hour
         self.new_nodes: dict[str, None] = {}
         self.closed: dict[str, None] = {}
         self._room: Room | None = None
@@ -68,6 +70,7 @@ class Trial:
                 self.added[slot] = None
             case do.LaunchNode(node=node, pool=pool):
                 self.launched[pool] = self.launched.get(pool, 0) + 1
+                self.ordered[pool] = self.ordered.get(pool, 0) + action.price_micro_usd
                 self.new_nodes[node] = None
             case do.DrainNode(node=node) | do.CordonNode(node=node) | do.TerminateNode(node=node):
                 self.closed[node] = None
@@ -196,8 +199,8 @@ def no_healthy_node_is_terminated_while_it_works(trial: Trial, action: do.Action
         return True
     if node.state is NodeState.RESETTING:
         return True  # nothing of ours works there
-    if node.deadline and trial.now >= node.deadline:
-        return True
+    if node.deadline and trial.now >= node.deadline and not node.releasing:
+        return True  # somebody takes it away; a node that we only wanted to save is given back
     return node.verdict.level is Level.ALIVE and not trial.world.on_node[node.id]
 
 
@@ -207,6 +210,35 @@ def a_pool_never_exceeds_its_maximum(trial: Trial, action: do.Action) -> bool:
     pool = trial.world.pools.get(action.pool)
     have = len(trial.world.in_pool.get(action.pool, ())) + trial.launched.get(action.pool, 0)
     return pool is not None and have < pool.max
+
+
+def no_launch_is_dearer_than_its_pool_may_pay(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.LaunchNode):
+        return True
+    pool = trial.world.pools.get(action.pool)
+    ceiling = pool.price_max_micro_usd if pool is not None else None
+    return ceiling is None or action.price_micro_usd <= ceiling
+
+
+def no_launch_goes_over_a_budget(trial: Trial, action: do.Action) -> bool:
+    """What the accounts say is believed here: `inconsistencies` checks them."""
+    if not isinstance(action, do.LaunchNode) or not action.price_micro_usd:
+        return True
+    world = trial.world
+    pool = world.pools.get(action.pool)
+    limits = [(world.policy.budget, list(world.pools)), (pool.budget, [pool.name])] if pool else []
+    for budget, pools in limits:
+        if budget.hour_micro_usd is None and budget.month_micro_usd is None:
+            continue
+        accounts = [settled(world.accounts[name], trial.now) for name in pools if name in world.accounts]
+        rate = sum(account.rate_micro_usd for account in accounts) + action.price_micro_usd
+        rate += sum(trial.ordered.get(name, 0) for name in pools)
+        if budget.hour_micro_usd is not None and rate > budget.hour_micro_usd:
+            return False
+        spent = sum(account.spent_month for account in accounts)
+        if budget.month_micro_usd is not None and spent + rate * HOUR > budget.month_micro_usd * HOUR:
+            return False
+    return True
 
 
 def a_node_id_is_used_once(trial: Trial, action: do.Action) -> bool:
@@ -224,13 +256,15 @@ def what_is_acted_on_is_known(trial: Trial, action: do.Action) -> bool:
             return name in world.replicas and slot in world.slots
         case do.PlaceReplica(slot=slot):
             return slot in world.slots and world.slots[slot].phase is Phase.OPEN
+        case do.TakeWay(workload=name):
+            return name in world.courses
         case do.RegroupGang(members=members):
             return all(name in world.replicas for name in members)
         case do.GiveUpSlot(slot=slot) | do.CloseSlot(slot=slot) | do.RemoveSlot(slot=slot):
             return slot in world.slots
         case do.AddSlot(slot=slot):
             return slot not in world.slots and slot not in trial.added
-        case do.ListPool(pool=pool):
+        case do.ListPool(pool=pool) | do.ListOffers(pool=pool):
             return pool in world.pools
         case (
             do.AskPeers(node=node)
@@ -239,6 +273,7 @@ def what_is_acted_on_is_known(trial: Trial, action: do.Action) -> bool:
             | do.CordonNode(node=node)
             | do.UncordonNode(node=node)
             | do.DrainNode(node=node)
+            | do.GiveNotice(node=node)
             | do.ResetNode(node=node)
             | do.QuarantineNode(node=node)
         ):
@@ -268,6 +303,8 @@ INVARIANTS: tuple[Invariant, ...] = (
     nothing_disruptive_happens_under_a_brake,
     no_healthy_node_is_terminated_while_it_works,
     a_pool_never_exceeds_its_maximum,
+    no_launch_is_dearer_than_its_pool_may_pay,
+    no_launch_goes_over_a_budget,
     a_node_id_is_used_once,
     a_seat_that_may_hold_a_copy_is_not_removed,
 )
@@ -332,6 +369,8 @@ def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
             and replica.workload in world.workloads
             and replica.version < world.workloads[replica.workload].version
         },
+        "mixed": {w.name for w in world.workloads.values() if getattr(w.shape, "mix", None)},
+        "scaled": {w.name for w in world.workloads.values() if getattr(w.shape, "scale", None)},
         "promised": {w.name for w in world.workloads.values() if getattr(w.shape, "availability", 0)},
         "cordoned": {node.id for node in nodes if node.state is NodeState.CORDONED},
         "draining": {node.id for node in nodes if node.state is NodeState.DRAINING},
@@ -372,6 +411,9 @@ def _replica_troubles(world: World) -> list[str]:
         alive = [n.joined_at for n in joined if n.pool == pool and n.verdict.level is not Level.DEAD]
         if serving != (len(alive), sum(alive)):
             found.append(f"the index serving disagrees about {pool}")
+    for pool, account in world.accounts.items():
+        if account.rate_micro_usd != sum(n.price_micro_usd for n in world.nodes.values() if n.pool == pool):
+            found.append(f"the account of {pool} disagrees with what its nodes cost")
     return found
 
 

@@ -4,18 +4,31 @@
 and what is due), so a quiet world costs nothing. Each stage has its own module with its own theory; the order
 between them is this list:
 
-1. seats    which slots there are                       6. repair    what to do about sick nodes
-2. brake    whether we may do harm                      7. failover  fill the empty seats
-3. ask      whom to ask about the nodes we doubt        8. handover  move what must move, without a gap
-4. fencing  which exclusive replicas are provably gone  9. capacity  order and release nodes
-5. notice   nodes that will be taken away are drained  10. hold      take back what the brake forbids
+1. seats    which slots there are                       7. repair       what to do about sick nodes
+2. brake    whether we may do harm                      8. failover     fill the empty seats
+3. ask      whom to ask about the nodes we doubt        9. handover     move what must move, without a gap
+4. fencing  which exclusive replicas are provably gone 10. consolidate  empty a node that is hardly used
+5. means    what cannot be paid any longer must go     11. capacity     order and release nodes
+6. notice   nodes that will be taken away are drained  12. hold         take back what the brake forbids
 
 Repair comes before failover, so that nothing is placed on a node that is about to be drained. To follow one
 node failure: `detect` judges it dead (an event); `fold` marks its replicas lost; here `failover` places
 heirs, `fencing` waits where it must, `capacity` replaces the node.
 """
 
-from holdfast.core import ask, brake, capacity, failover, fencing, handover, repair, seats
+from holdfast.core import (
+    ask,
+    brake,
+    capacity,
+    consolidate,
+    courses,
+    failover,
+    fencing,
+    handover,
+    mixing,
+    repair,
+    seats,
+)
 from holdfast.core.draft import Draft
 from holdfast.model.plan import Plan
 from holdfast.model.units import Instant
@@ -26,10 +39,15 @@ STAGES = (
     brake.update,
     ask.questions,
     fencing.prove,
+    capacity.live_within_means,
     capacity.take_notice,
     repair.update,
+    courses.update,
     failover.recover,
+    courses.shift,
     handover.update,
+    mixing.update,
+    consolidate.update,
     capacity.update,
     brake.hold,
 )

@@ -5,14 +5,23 @@ a copy of the room (made when first needed), the replicas that this plan already
 already fills. The world itself is not touched; `fold.accept` does that, once, when the plan is journalled.
 """
 
+from functools import cached_property
+
+from msgspec.structs import replace
+
 from holdfast.core import placement
+from holdfast.core.money import Purse
+from holdfast.core.offers import Table
 from holdfast.model import action as do
+from holdfast.model.course import Way
+from holdfast.model.market import OfferRecord, key_of
 from holdfast.model.plan import Held
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.replica import LIVE, Replica, Role, Slot, State, replica_id
 from holdfast.model.room import Room
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Workload
+from holdfast.model.workload import Needs, Workload
 from holdfast.model.world import World
 
 CLOSING = (do.CordonNode, do.DrainNode, do.ResetNode, do.QuarantineNode, do.TerminateNode)
@@ -36,9 +45,37 @@ class Draft:
         self.filled: dict[str, str] = {}  # slot -> node, by this plan
         self.ended: dict[str, None] = {}  # replicas stopped, promoted or declared gone by this plan
         self.proven: dict[str, None] = {}  # those declared gone
+        self.reopened: dict[str, None] = {}  # nodes that this plan gives back to work
+        self.kept: dict[str, None] = {}  # empty nodes that somebody counts on
         self.launched = world.launched
         self.floor = -NEVER  # priorities below this wait while room is being made for others
         self._room: Room | None = None
+        self.ways = {name: course.way for name, course in world.courses.items()}  # as this plan has them
+        self._offers: dict[str, tuple[Pool, Offer]] = {}
+
+    @cached_property
+    def purse(self) -> Purse:
+        return Purse(self.world, self.now)
+
+    @cached_property
+    def market(self) -> Table:
+        """All offers of all pools, with what is remembered of them."""
+        table = Table()
+        for name, pool in self.world.pools.items():
+            for offer in self.world.offers[name]:
+                key = key_of(name, offer.name)
+                self._offers[key] = (pool, offer)
+                table.put(pool, offer, self.world.records.get(key, OfferRecord(key)))
+        return table
+
+    def needs_of(self, workload: Workload) -> Needs:
+        """What it needs of a node; while it goes on demand, one that is not spot."""
+        if self.ways.get(workload.name) is Way.ON_DEMAND:
+            return replace(workload.needs, spot=False)
+        return workload.needs
+
+    def offer_of(self, key: str) -> tuple[Pool, Offer]:
+        return self._offers[key]
 
     @property
     def room(self) -> Room:
@@ -50,6 +87,8 @@ class Draft:
         self.actions.append(action)
         if isinstance(action, CLOSING) and action.node in self.room.row:
             self.room.open[self.room.row[action.node]] = False
+        elif isinstance(action, do.UncordonNode):
+            self.reopened[action.node] = None
 
     def place(
         self,

@@ -1,4 +1,4 @@
-"""Why is this node, workload, replica or pool as it is, and what would help?
+"""Why is this node, workload, replica, pool or offer as it is, and what would help?
 
 An explanation has a summary, what it is because of, and what a person could do about it. It is read off the
 world by the functions that decide: the witnesses and the rule are those of `detect`, leases are those of
@@ -13,14 +13,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.core import brake, detect, index, pending
+from holdfast.core import brake, detect, explain_scale, index, listing, pending, spend
 from holdfast.core.detect import RULES, Senses
+from holdfast.core.draft import Draft
 from holdfast.core.pending import may_still_run, within
 from holdfast.model.node import JOINED, Clues, Node, NodeState, Step
-from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
+from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, slot_id
 from holdfast.model.units import NEVER, Instant, many, seconds
 from holdfast.model.verdict import Doubt, Evidence, Level, Peers, Said, Silence, Word
-from holdfast.model.workload import Service, Workload, wanted
+from holdfast.model.workload import Job, Service, Workload, wanted
 from holdfast.model.world import World
 
 SEATS_SHOWN = 8
@@ -72,6 +73,10 @@ def _state(world: World, node: Node, now: Instant) -> Iterator[str]:
         case NodeState.RESETTING:
             end = max(node.since + policy.repair.reset_ms, node.retry_at) - now
             yield f"told to reset {ago}; given up {within(end)} if it does not come back"
+        case NodeState.DRAINING if node.releasing:
+            call = node.deadline - policy.replicas.drain_last_call_ms - now
+            yield f"being emptied for {age}, to be released: its work fits elsewhere"
+            yield f"given back to work {within(call)} if it is not empty by then"
         case NodeState.DRAINING:
             call = node.deadline - policy.replicas.drain_last_call_ms - now
             yield f"being drained{hand} for {age}; what is there then is stopped {within(call)}"
@@ -219,12 +224,13 @@ def explain_pool(world: World, name: str, now: Instant) -> Explanation:
     if pool.standby:
         because.append(f"{many(pool.standby, 'warm standby node')} wanted")
     helps = []
-    if not pool.can_launch or not pool.offers:
+    if not pool.can_launch or not world.offers[name]:
         because.append("it launches no nodes: they join by themselves")
     else:
-        supply = pending.launches(world, pool, now)
+        supply = pending.launches(Draft(world, now), pool, world.offers[name])
         because.append(f"it {supply.text}")
         helps += [supply.would_help] if supply.would_help else []
+    because += spend.tell_pool(world, name, now)
     if state.failures_in_a_row:
         because.append(f"its last {many(state.failures_in_a_row, 'launch request')} failed: {state.why}")
     orphans = [node for node, owner in world.orphans.items() if owner == name]
@@ -233,10 +239,16 @@ def explain_pool(world: World, name: str, now: Instant) -> Explanation:
     return Explanation(told, tuple(because), tuple(helps))
 
 
+def explain_offer(world: World, key: str, now: Instant) -> Explanation:
+    of = listing.one(world, key, now)
+    return Explanation(listing.summary(of), tuple(listing.because(of, now)), tuple(listing.would_help(of)))
+
+
 # workloads and replicas
 
 
-def explain_workload(world: World, name: str, now: Instant) -> Explanation:
+def explain_workload(world: World, name: str, now: Instant, senses: Senses | None = None) -> Explanation:
+    """`senses` are the leader's; without them the signals are those of the last decision."""
     slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
     workload = world.workloads.get(name)
     if workload is None:
@@ -245,20 +257,40 @@ def explain_workload(world: World, name: str, now: Instant) -> Explanation:
         copies = [may_still_run(world, r, now) for slot in slots for r in _copies(world, slot)]
         return Explanation(f"{name} was deleted and is on its way out", tuple(copies))
     waits = pending.waiting(world, workload, now)
+    ear = senses.ears.of(name) if senses is not None else None
     because = [
+        *explain_scale.size(world, ear, workload, now),
+        *_course(world, workload, now),
         *_waits(waits),
         *_under_way(world, slots, now),
         *_rolling(world, workload, slots),
+        *explain_scale.cost(world, workload),
     ]
     helps = dict.fromkeys(text for wait in waits for text in wait.would_help)
+    helps |= dict.fromkeys(explain_scale.helps(ear, workload, now))
     return Explanation(_count(world, workload, slots), tuple(because), tuple(helps))
+
+
+def _course(world: World, workload: Workload, now: Instant) -> Iterator[str]:
+    """Of a job with a deadline: the way it goes, and how much of its work is certain."""
+    course, slot = world.courses.get(workload.name), world.slots.get(slot_id(workload.name, 0))
+    if course is None or not isinstance(workload.shape, Job) or slot is None:
+        return
+    if slot.phase is not Phase.OPEN:
+        return
+    left = course.begun + workload.shape.deadline_ms - now
+    work = seconds(max(0, workload.shape.work_ms - slot.progress_ms))
+    late = f"{seconds(left)} to the deadline" if left > 0 else f"the deadline was {seconds(-left)} ago"
+    yield f"{late}, {work} of work not saved yet"
+    if course.why:
+        yield f"its way is {course.way} for {seconds(now - course.since)}: {course.why}"
 
 
 def _count(world: World, workload: Workload, slots: list[Slot]) -> str:
     actives = [slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is not Phase.CLOSED]
     ready = sum(_is_ready(world, slot) for slot in actives)
     phases = Counter(slot.phase for slot in actives)
-    targeted = isinstance(workload.shape, Service) and workload.shape.availability
+    targeted = isinstance(workload.shape, Service) and (workload.shape.availability or workload.shape.scale)
     parts = [f"{ready} of {len(actives) if actives or targeted else wanted(workload)} ready"]
     parts += [f"{phases[Phase.DONE]} done"] if phases[Phase.DONE] else []
     parts += [f"{phases[Phase.FAILED]} given up"] if phases[Phase.FAILED] else []

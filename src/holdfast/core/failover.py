@@ -20,9 +20,11 @@ from msgspec.structs import replace
 from holdfast.core import gang, placement, preempt, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
+from holdfast.model.course import Way
+from holdfast.model.node import Node
 from holdfast.model.replica import Role, Slot
 from holdfast.model.units import NEVER, seconds
-from holdfast.model.workload import Spread, Sweep, Training, Workload
+from holdfast.model.workload import Service, Spread, Sweep, Training, Workload
 from holdfast.model.world import World
 
 FRONT = 64
@@ -62,7 +64,7 @@ def _fill(draft: Draft, workload: Workload) -> None:
     ready: list[Slot] = []
     blocked = 0
     exclusive, gang_seats = workload.exclusive, isinstance(workload.shape, Training)
-    at_most = _allowed(world, workload)
+    at_most = allowed(world, workload)
     for slot_id in world.waiting.get(workload.name, ()):
         slot = world.slots[slot_id]
         if slot_id in draft.filled or (gang_seats and slot.role is Role.ACTIVE):
@@ -85,11 +87,18 @@ def _fill(draft: Draft, workload: Workload) -> None:
         draft.unmet.append(Unmet(workload, blocked))
 
 
-def _allowed(world: World, workload: Workload) -> int:
+def allowed(world: World, workload: Workload) -> int:
     """How many more may run at once: for a sweep, up to its `parallel`; and how many one turn looks at."""
     if not isinstance(workload.shape, Sweep) or not workload.shape.parallel:
         return AT_ONCE
     return min(AT_ONCE, workload.shape.parallel - len(world.held.get(workload.name, ())))
+
+
+def waits(world: World, workload: Workload) -> int:
+    """Its empty seats that would take room if there were any: tasks beyond `parallel` would not."""
+    if workload.paused or not seats.may_start(world, workload):
+        return 0
+    return max(0, min(len(world.waiting.get(workload.name, ())), allowed(world, workload)))
 
 
 def _promote(draft: Draft, workload: Workload, ready: list[Slot]) -> list[Slot]:
@@ -120,9 +129,12 @@ def _place(draft: Draft, workload: Workload, ready: list[Slot]) -> None:
 def ask_for(
     draft: Draft, workload: Workload, count: int, avoid: tuple[str, ...], *, again: bool
 ) -> placement.Ask:
-    needs = workload.needs
+    needs = draft.needs_of(workload)
     if isinstance(workload.shape, Sweep):  # its tasks do not stand in for each other: pack them
         needs = replace(needs, spread=Spread.NONE)
+    if draft.ways.get(workload.name) in (Way.WAIT, Way.SPOT):
+        nodes = draft.world.nodes
+        avoid = (*avoid, *(name for name in draft.room.row if is_kept_by_waiting(draft, nodes[name])))
     return placement.Ask(
         needs=needs,
         count=count,
@@ -133,14 +145,40 @@ def ask_for(
     )
 
 
+def is_kept_by_waiting(draft: Draft, node: Node) -> bool:
+    """It is paid for on demand, and nobody uses it but, perhaps, jobs that go another way."""
+    if node.spot or not node.price_micro_usd:
+        return False
+    there = (draft.world.replicas[name].workload for name in draft.world.on_node[node.id])
+    return all(draft.ways.get(name) in (Way.WAIT, Way.SPOT) for name in there)
+
+
 def _place_together(
     draft: Draft, workload: Workload, slots: list[Slot], avoid: tuple[str, ...]
 ) -> list[Slot]:
     again = any(slot.epoch for slot in slots)
-    spots = placement.place(draft.room, ask_for(draft, workload, len(slots), avoid, again=again))
+    ask = ask_for(draft, workload, len(slots), avoid, again=again)
+    spots = _mixed(draft, workload, ask) if workload.name in draft.world.mixed else []
+    if draft.ways.get(workload.name) is Way.SPOT:
+        spots = placement.place_where(draft.room, ask, spot=True)
+    spots += placement.place(draft.room, _rest(ask, spots))
     for slot, spot in zip(slots, spots, strict=False):
         draft.place(slot, workload, spot, _why(draft, slot))
     return slots[len(spots) :]
+
+
+def _rest(ask: placement.Ask, spots: list[placement.Spot]) -> placement.Ask:
+    return placement.beside(replace(ask, count=ask.count - len(spots)), spots) if spots else ask
+
+
+def _mixed(draft: Draft, workload: Workload, ask: placement.Ask) -> list[placement.Spot]:
+    """As many as are missing on demand go there, and the others to spot, as far as there is room."""
+    assert isinstance(workload.shape, Service)
+    assert workload.shape.mix is not None
+    homes = (draft.world.nodes[name] for name in draft.copies_at(workload.name))
+    missing = max(0, workload.shape.mix.on_demand - sum(not home.spot for home in homes))
+    paid = placement.place_where(draft.room, replace(ask, count=min(missing, ask.count)), spot=False)
+    return paid + placement.place_where(draft.room, _rest(ask, paid), spot=True)
 
 
 def _why(draft: Draft, slot: Slot) -> str:
@@ -154,7 +192,8 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     """Preempt lower priorities, or ask for capacity."""
     world = draft.world
     left = len(slots)
-    if world.policy.replicas.preempt and not world.brakes and not draft.leaving:
+    patient = draft.ways.get(workload.name) is Way.WAIT
+    if world.policy.replicas.preempt and not world.brakes and not draft.leaving and not patient:
         spoken_for = frozenset(draft.ended)
         for slot in slots:
             ask = ask_for(draft, workload, 1, (), again=bool(slot.epoch))

@@ -10,20 +10,24 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import index
+from holdfast.core import books, fold_market, index
 from holdfast.core.desired import members_of
 from holdfast.model import event as ev
+from holdfast.model.course import Course
+from holdfast.model.demand import Demand, Start
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
 from holdfast.model.place import Level as Domain
 from holdfast.model.pool import PoolState
 from holdfast.model.replica import LIVE, Phase, Replica, State
-from holdfast.model.units import Instant
+from holdfast.model.units import MINUTE, Instant
 from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict, Word
-from holdfast.model.workload import Restart, Workload
+from holdfast.model.workload import Job, Restart, Workload
 from holdfast.model.world import Leader, World, Zone
 
 ZONE_NODES_MIN = 3  # fewer say nothing about their zone
 FLAPS_KEPT = 16
+STARTS_KEPT = 8
+UNLISTED_MS = 2 * MINUTE  # a machine that was launched may be so long in coming into its provider's list
 BACKOFF_DOUBLINGS_MAX = 30
 DEFINITE = frozenset({"CapacityShort", "Denied", "Throttled"})  # the request surely had no effect
 
@@ -61,13 +65,16 @@ def observe(world: World, event: ev.Event) -> None:
                 index.put_node(world, replace(node, state=NodeState.BOOTING, since=at))
                 for key in [key for key in world.findings if key[0] == name]:
                     del world.findings[key]  # a reset begins anew; what is still wrong will be found again
-        case ev.PoolListed(pool=pool, nodes=nodes):
-            world.orphans |= {name: pool for name in nodes if name not in world.nodes}
-            world.agenda.note("pool", pool)
+        case ev.PoolListed():
+            _pool_listed(world, event)
+        case ev.OffersListed():
+            _listed(world, event)
         case ev.ActionFailed():
             _action_failed(world, event)
         case ev.ReplicaStarted() | ev.ReplicaReady() | ev.ReplicaEnded() | ev.CheckpointSaved():
             _replica(world, event)
+        case ev.DemandJudged():
+            _demand_judged(world, event)
         case ev.FindingRaised(finding=finding):
             if finding.node in world.nodes:
                 world.findings[finding.node, finding.name] = finding
@@ -90,21 +97,29 @@ def _configured(
 ) -> None:
     match event:
         case ev.WorkloadApplied(workload=workload):
-            _applied(world, workload)
+            _applied(world, workload, event.at)
         case ev.WorkloadDeleted(workload=name):
             if name in world.workloads:
                 index.drop_workload(world, name)
+                world.courses.pop(name, None)
+                world.demands.pop(name, None)
+                world.starts.pop(name, None)
                 wake_dependants(world, name)
         case ev.PoolApplied(pool=pool):
             world.pools[pool.name] = pool
+            if not (pool.lists_offers and world.offers.get(pool.name)):
+                world.offers[pool.name] = pool.offers
             world.pool_states.setdefault(pool.name, PoolState(pool.name))
             world.in_pool.setdefault(pool.name, {})
             world.agenda.note("pool", pool.name)
+            books.watch(world, pool.name, event.at)
         case ev.PolicyApplied(policy=policy, at=at):
             before = (at, world.policy.leases.lease_ms)
             world.lease_before = max(world.lease_before, before, key=sum)  # the one that ends last
             world.policy = policy
             index.look_at_all(world)
+            for name in world.pools:
+                books.watch(world, name, at)
         case ev.LeaderChanged(leader=name, generation=generation, at=at):
             if not world.leader.generation:
                 world.agenda.at(at + world.policy.balance.every_ms, "fleet", "balance")  # and on from there
@@ -116,7 +131,7 @@ def _configured(
             assert_never(event)
 
 
-def _applied(world: World, workload: Workload) -> None:
+def _applied(world: World, workload: Workload, at: Instant) -> None:
     """A workload keeps its kind for life (the edge refuses a change of it): a copy that may run twice cannot
     become one that must not. A new version is a new chance for seats that failed: it was not the one that
     did."""
@@ -124,6 +139,10 @@ def _applied(world: World, workload: Workload) -> None:
     if old is not None and type(old.shape) is not type(workload.shape):
         return
     index.put_workload(world, workload)
+    if isinstance(workload.shape, Job) and workload.shape.deadline_ms:
+        world.courses.setdefault(workload.name, Course(workload.name, begun=at))
+    else:
+        world.courses.pop(workload.name, None)
     if old is not None and workload.version > old.version:
         for slot_id in world.of_workload[workload.name]:
             slot = world.slots[slot_id]
@@ -147,10 +166,15 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         node = _newcomer(world, event)
         if node is None:
             return
+        books.open_node(world, node, event.at)
     elif node.state is NodeState.TERMINATING:
         return
     elif node.state is NodeState.DRAINING and node.clues.said is Said.GOODBYE and not node.by_hand:
         node = replace(node, state=NodeState.BOOTING, deadline=0)  # it had left of its own accord
+    if node.state in COMING and not node.joined_at and node.launched_at < event.at:
+        fold_market.joined(world, node, event.at)
+        if node.hedge in world.nodes:
+            world.agenda.note("node", node.hedge)
     state = NodeState.READY if node.state in COMING else node.state  # a reset ends when its provider says so
     since = event.at if state is not node.state else node.since
     node = replace(
@@ -159,7 +183,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         since=since,
         verdict=alive(event.at, "it said hello"),
         repair=node.repair if node.verdict.level is Level.ALIVE else _flapped(world, node, event.at),
-        clues=Clues(said=Said.NOTICE if node.deadline and node.spot else Said.NOTHING),
+        clues=Clues(said=Said.NOTICE if _is_noticed(node) else Said.NOTHING),
         heard_at=event.at,
         joined_at=event.at if node.verdict.level is Level.DEAD or not node.joined_at else node.joined_at,
         idle_since=node.idle_since or event.at,
@@ -171,6 +195,11 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
     world.agenda.at(node.idle_since + world.pools[node.pool].idle_ms, "pool", node.pool)
     for replica_id in list(world.on_node[node.id]):
         _reconcile(world, world.replicas[replica_id], event)
+
+
+def _is_noticed(node: Node) -> bool:
+    """A spot notice outlives a goodbye and a silence. A drain of our own has a deadline too, but is none."""
+    return bool(node.deadline) and node.spot and not node.releasing
 
 
 def _resized(world: World, node: Node, event: ev.NodeJoined) -> Node:
@@ -185,7 +214,7 @@ def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
     pool = world.pools.get(event.pool)
     if pool is None or event.place is None or event.capacity is None:
         return None
-    offer = next((offer for offer in pool.offers if offer.name == event.offer), None)
+    offer = next((offer for offer in world.offers[pool.name] if offer.name == event.offer), None)
     return Node(
         id=event.node,
         pool=pool.name,
@@ -199,6 +228,7 @@ def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
         verdict=alive(event.at, "it said hello"),
         labels=pool.labels,
         taints=pool.taints,
+        launched_at=event.at,
     )
 
 
@@ -233,9 +263,11 @@ def new_set(world: World, node_id: str) -> None:
 def _spot_noticed(world: World, event: ev.SpotNoticed) -> None:
     node = world.nodes.get(event.node)
     if node is not None and node.state is not NodeState.TERMINATING:
-        clues = replace(node.clues, said=Said.NOTICE)
-        index.put_node(world, replace(node, clues=clues, deadline=event.deadline))
         if not event.own:
+            fold_market.taken(world, node, event.at)
+        clues = replace(node.clues, said=Said.NOTICE)
+        index.put_node(world, replace(node, clues=clues, deadline=event.deadline, releasing=False))
+        if not event.own and node.clues.said is not Said.NOTICE:  # it is told again on every link
             _pool(world, node.pool, notices=world.pool_states[node.pool].notices + 1)
 
 
@@ -253,6 +285,7 @@ def _judged(world: World, event: ev.NodeJudged) -> None:
         world, replace(node, verdict=event.verdict, heard_at=event.heard_at, repair=repair, clues=clues)
     )
     if event.verdict.level is Level.DEAD:
+        fold_market.taken(world, node, event.at)
         state = world.pool_states[node.pool]
         served = max(0, event.at - node.joined_at)
         _pool(world, node.pool, deaths=state.deaths + 1, served_ms=state.served_ms + served)
@@ -297,6 +330,8 @@ def _terminated(world: World, event: ev.NodeTerminated) -> None:
     if node.joined_at and node.verdict.level is not Level.DEAD:
         state = world.pool_states[node.pool]
         _pool(world, node.pool, served_ms=state.served_ms + max(0, event.at - node.joined_at))
+    fold_market.gone(world, node, event.at)
+    books.close_node(world, node, event.at)
     index.drop_node(world, event.node)
 
 
@@ -308,7 +343,12 @@ def _action_failed(world: World, event: ev.ActionFailed) -> None:
     state = world.pool_states[node.pool]
     doubled = policy.backoff_ms << min(state.failures_in_a_row, BACKOFF_DOUBLINGS_MAX)
     wait = max(min(doubled, policy.backoff_max_ms), event.retry_after_ms)
-    if node.state is NodeState.LAUNCHING:
+    if node.state is not NodeState.LAUNCHING:
+        index.put_node(world, replace(node, retry_at=event.at + wait))
+        return
+    if event.error == "CapacityShort":  # the offer's own: nothing else waits for it
+        fold_market.refused(world, node, event.at, event.why)
+    else:
         _pool(
             world,
             node.pool,
@@ -316,10 +356,41 @@ def _action_failed(world: World, event: ev.ActionFailed) -> None:
             retry_at=event.at + wait,
             why=event.why,
         )
-        if event.error in DEFINITE:
-            index.drop_node(world, node.id)
-    else:
-        index.put_node(world, replace(node, retry_at=event.at + wait))
+    if event.error in DEFINITE:
+        books.undo_node(world, node, event.at)
+        index.drop_node(world, node.id)
+
+
+def _pool_listed(world: World, event: ev.PoolListed) -> None:
+    """What nobody knows is an orphan. What should have been there for a while and is not, has ended."""
+    world.orphans |= {name: event.pool for name in event.nodes if name not in world.nodes}
+    fold_market.still_there(world, event.pool, event.at)
+    there = set(event.nodes)
+    for name in world.in_pool.get(event.pool, ()):
+        node = world.nodes[name]
+        due = node.state is NodeState.BOOTING and event.asked_at - node.since >= UNLISTED_MS
+        if due and name not in there:
+            index.put_node(world, replace(node, clues=replace(node.clues, word=Word.STOPPED)))
+    world.agenda.note("pool", event.pool)
+
+
+def _listed(world: World, event: ev.OffersListed) -> None:
+    """Spot nodes that are there cost what spot costs now; others keep the price they were launched at."""
+    pool = world.pools.get(event.pool)
+    if pool is None or not pool.lists_offers:
+        return
+    there = world.offers[pool.name] if event.offers is None else event.offers
+    fold_market.listed(world, pool, there, event.at)
+    if event.offers is None:
+        return
+    world.offers[pool.name] = event.offers
+    prices = {offer.name: offer.price_micro_usd for offer in event.offers if offer.spot}
+    for name in world.in_pool[pool.name]:
+        node = world.nodes[name]
+        price = prices.get(node.offer, node.price_micro_usd)
+        if node.spot and price != node.price_micro_usd and node.state is not NodeState.LAUNCHING:
+            index.put_node(world, books.reprice(world, node, event.at, price))
+    world.agenda.note("pool", pool.name)
 
 
 def _pool(world: World, name: str, **changes: object) -> None:
@@ -343,6 +414,7 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
         if may_be_forgotten(world, node, event.at):
             _terminated(world, ev.NodeTerminated(at=event.at, node=node.id))
         return
+    node = replace(node, releasing=False)
     match event.order:
         case ev.Order.CORDON:
             node = replace(node, state=NodeState.CORDONED, since=event.at, by_hand=True)
@@ -387,7 +459,40 @@ def _replica(
             _save(world, replica, progress)
 
 
+def _demand_judged(world: World, event: ev.DemandJudged) -> None:
+    workload = world.workloads.get(event.workload)
+    if workload is None or event.workload not in world.scaled:
+        return
+    old = world.demands.get(event.workload)
+    same = old is not None and old.wanted == event.wanted
+    kept = old.memory if old is not None else b""
+    world.demands[event.workload] = Demand(
+        workload=event.workload,
+        wanted=event.wanted,
+        since=old.since if old is not None and same else event.at,
+        at=event.at,
+        why=event.why,
+        said=event.said,
+        expected=event.expected,
+        instead=event.instead,
+        memory=kept if event.memory is None else event.memory,
+    )
+    if not same:
+        world.agenda.note("workload", event.workload)
+
+
+def _started(world: World, replica: Replica, at: Instant) -> None:
+    """How long it takes, for whoever must know beforehand: the last few count."""
+    took = max(0, at - replica.placed_at)
+    known = world.starts.get(replica.workload, Start(took, 0))
+    count = min(known.count + 1, STARTS_KEPT)
+    mean = known.mean_ms + (took - known.mean_ms) // count
+    world.starts[replica.workload] = Start(mean, count)
+
+
 def _ready(world: World, replica: Replica, at: Instant) -> None:
+    if replica.workload in world.scaled and not replica.ready_at:
+        _started(world, replica, at)
     if replica.state is not State.READY:
         index.put_replica(world, replace(replica, state=State.READY, since=at, ready_at=at))
     slot = world.slots.get(replica.slot)

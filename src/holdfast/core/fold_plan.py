@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import index
+from holdfast.core import books, fold_market, index
 from holdfast.core.detect import peers_say
 from holdfast.core.fold_events import alive, healthy, new_set, slot_down, wake_dependants
 from holdfast.model import action as do
@@ -17,13 +17,16 @@ from holdfast.model.node import Node, NodeState, Repair, Step
 from holdfast.model.plan import Plan
 from holdfast.model.replica import Phase, Replica, Role, Slot, State
 from holdfast.model.units import Instant
-from holdfast.model.verdict import Word
+from holdfast.model.verdict import Said, Word
 from holdfast.model.world import Brake, Gang, World
 
 
 def accept(world: World, plan: Plan) -> None:
-    fleet, policy = world.agenda.look(plan.at)["fleet"], world.policy.balance
+    look, policy = world.agenda.look(plan.at), world.policy.balance
+    fleet = look["fleet"]
     world.agenda.settle(plan.at)
+    for name in look["pool"]:
+        books.watch(world, name, plan.at, looked=True)
     if "balance" in fleet:
         world.agenda.at(plan.at + policy.every_ms, "fleet", "balance")
     if "opened" in fleet or ("spread" in fleet and len(plan.actions) >= policy.parts_max):
@@ -42,13 +45,20 @@ def accept(world: World, plan: Plan) -> None:
 
 def _accept(world: World, action: do.Action, at: Instant) -> None:
     match action:
-        case do.AskPeers() | do.AskProvider() | do.ListPool() | do.LaunchNode() | do.TerminateNode():
+        case do.ListPool(pool=pool):
+            world.pool_states[pool] = replace(world.pool_states[pool], listed_at=at)
+            world.agenda.at(at + world.policy.capacity.list_every_ms, "pool", pool)
+        case do.ListOffers(pool=pool):
+            world.pool_states[pool] = replace(world.pool_states[pool], offers_at=at)
+            world.agenda.at(at + world.policy.capacity.offers_every_ms, "pool", pool)
+        case do.AskPeers() | do.AskProvider() | do.LaunchNode() | do.TerminateNode():
             _supply(world, action, at)
         case (
             do.WatchNode()
             | do.CordonNode()
             | do.UncordonNode()
             | do.DrainNode()
+            | do.GiveNotice()
             | do.ResetNode()
             | do.QuarantineNode()
             | do.RaiseFinding()
@@ -58,6 +68,12 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
             _work(world, action, at)
         case do.AddSlot() | do.CloseSlot() | do.RemoveSlot() | do.GiveUpSlot():
             _seats(world, action, at)
+        case do.TakeWay(workload=name, way=way, safe_until=safe, ask_at=ask_at):
+            ask_at = max(ask_at, at + 1)
+            world.courses[name] = replace(
+                world.courses[name], way=way, since=at, why=action.why, safe_until=safe, ask_at=ask_at
+            )
+            world.agenda.at(ask_at, "workload", name)
         case do.EngageBrake(scope=scope, why=why):
             world.brakes[scope] = Brake(scope, at, why)
             world.agenda.at(at + world.policy.brake.hold_ms, "fleet", "brake")
@@ -72,7 +88,7 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
 
 def _supply(
     world: World,
-    action: do.AskPeers | do.AskProvider | do.ListPool | do.LaunchNode | do.TerminateNode,
+    action: do.AskPeers | do.AskProvider | do.LaunchNode | do.TerminateNode,
     at: Instant,
 ) -> None:
     match action:
@@ -89,15 +105,16 @@ def _supply(
         case do.AskProvider(node=name):
             node = world.nodes[name]
             index.put_node(world, replace(node, clues=replace(node.clues, word=Word.WAITING, word_at=at)))
-        case do.ListPool(pool=pool):
-            world.pool_states[pool] = replace(world.pool_states[pool], listed_at=at)
-            world.agenda.at(at + world.policy.capacity.list_every_ms, "pool", pool)
         case do.LaunchNode():
             world.launched += 1
-            index.put_node(world, _launching(world, action, at))
+            node = _launching(world, action, at)
+            books.open_node(world, node, at)
+            fold_market.asked(world, node, at)
+            index.put_node(world, node)
         case do.TerminateNode(node=name):
             world.orphans.pop(name, None)
             if name in world.nodes:
+                fold_market.given_up(world, world.nodes[name], at)
                 index.put_node(
                     world, replace(world.nodes[name], state=NodeState.TERMINATING, since=at, retry_at=0)
                 )
@@ -119,6 +136,8 @@ def _launching(world: World, action: do.LaunchNode, at: Instant) -> Node:
         labels=pool.labels,
         taints=pool.taints,
         standby=action.standby,
+        hedge=action.hedge,
+        launched_at=at,
     )
 
 
@@ -128,6 +147,7 @@ def _care(
     | do.CordonNode
     | do.UncordonNode
     | do.DrainNode
+    | do.GiveNotice
     | do.ResetNode
     | do.QuarantineNode
     | do.RaiseFinding,
@@ -144,18 +164,36 @@ def _care(
             node = replace(node, repair=replace(step, step=Step.WATCHED, why=why, since=at, repeats=repeats))
         case do.CordonNode():
             repair = replace(step, step=max(step.step, Step.CORDONED), why=why, since=at)
-            node = replace(node, state=NodeState.CORDONED, since=at, deadline=0, repair=repair)
+            node = replace(
+                node, state=NodeState.CORDONED, since=at, deadline=0, repair=repair, releasing=False
+            )
         case do.UncordonNode():
-            node = replace(node, state=NodeState.READY, since=at, deadline=0, repair=healthy(step))
-        case do.DrainNode(deadline=deadline, step=to):
+            node = replace(
+                node, state=NodeState.READY, since=at, deadline=0, repair=healthy(step), releasing=False
+            )
+        case do.DrainNode(deadline=deadline, step=to, release=release):
             repair = replace(step, step=to, why=why, since=at) if to else step
-            node = replace(node, state=NodeState.DRAINING, since=at, deadline=deadline, repair=repair)
+            node = replace(
+                node,
+                state=NodeState.DRAINING,
+                since=at,
+                deadline=deadline,
+                repair=repair,
+                releasing=release,
+            )
+        case do.GiveNotice(deadline=deadline):
+            clues = replace(node.clues, said=Said.NOTICE)
+            node = replace(node, clues=clues, deadline=deadline, releasing=False, by_hand=False)
         case do.ResetNode():
             repair = Repair(step=Step.RESET, why=why, since=at, repeats=step.repeats + 1)
-            node = replace(node, state=NodeState.RESETTING, since=at, deadline=0, repair=repair)
+            node = replace(
+                node, state=NodeState.RESETTING, since=at, deadline=0, repair=repair, releasing=False
+            )
         case do.QuarantineNode():
             repair = replace(step, step=Step.QUARANTINED, why=why, since=at)
-            node = replace(node, state=NodeState.QUARANTINED, since=at, deadline=0, repair=repair)
+            node = replace(
+                node, state=NodeState.QUARANTINED, since=at, deadline=0, repair=repair, releasing=False
+            )
     index.put_node(world, node)
 
 

@@ -5,13 +5,16 @@ which has the higher epoch. The successor is placed first; when it is ready, the
 one mechanism serves drains, rolling updates, moves for balance, and nodes that nobody of us can hear although
 they live (after a long patience: the old copy goes on serving whoever can reach it).
 
+A node that is drained only to be released (`consolidate`) is well and in no hurry: nothing there is stopped
+before it has a place elsewhere, no node is ordered for it, and no warm standby node is used up.
+
 Exclusive work cannot overlap: it is stopped (with its grace, so that it can save a checkpoint) as soon as
 there is room for it elsewhere, or at the last call before the deadline; then `failover` finds its seat empty.
 """
 
 from msgspec.structs import replace
 
-from holdfast.core import balance, capacity, failover, index, placement
+from holdfast.core import balance, capacity, failover, index, orders, placement
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model.node import Node, NodeState
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
@@ -100,7 +103,7 @@ def _fits_only_instead(draft: Draft, replica: Replica, workload: Workload) -> bo
     room = draft.room.copy()
     room.give(room.row[replica.node], replica.needs, replica.devices)
     fits = placement.place(room, successors(draft, replica, workload)[-1])
-    return bool(fits) and not capacity.may_grow(draft, workload)
+    return bool(fits) and not orders.may_grow(draft, workload)
 
 
 def _leave_nodes(draft: Draft) -> None:
@@ -111,7 +114,7 @@ def _leave_nodes(draft: Draft) -> None:
     kept = _keep_room_for_the_stopping(draft) if any(name in world.draining for name in names) else []
     for name in names:
         node = world.nodes.get(name)
-        if node is None:
+        if node is None or name in draft.reopened:
             continue
         if node.state is NodeState.DRAINING:
             _drain(draft, node)
@@ -136,7 +139,7 @@ def _on(draft: Draft, node: Node) -> list[Replica]:
 
 def _drain(draft: Draft, node: Node) -> None:
     world = draft.world
-    last_call = draft.now >= node.deadline - world.policy.replicas.drain_last_call_ms
+    last_call = draft.now >= node.deadline - world.policy.replicas.drain_last_call_ms and not node.releasing
     reason = "by hand" if node.by_hand else node.repair.why or capacity.notice(node)
     why = f"{node.id} is being drained: {reason}"
     for replica in _on(draft, node):
@@ -146,7 +149,7 @@ def _drain(draft: Draft, node: Node) -> None:
         elif replica.exclusive:
             if _room_elsewhere(draft, workload, replica):
                 draft.stop(replica, workload, why)
-            else:
+            elif not node.releasing:
                 draft.unmet.append(Unmet(workload, 1))
         else:
             _succeed(draft, replica, workload, why)
@@ -172,10 +175,16 @@ def _room_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> bool:
 
 
 def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> list[placement.Spot]:
-    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True)
+    return placement.place(draft.room, elsewhere(draft, workload, replica))
+
+
+def elsewhere(draft: Draft, workload: Workload, replica: Replica) -> placement.Ask:
+    """What to ask for, for exclusive work that leaves its node."""
+    again = not draft.world.nodes[replica.node].releasing
+    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=again)
     if isinstance(workload.shape, Training):
         ask = replace(ask, avoid=(*ask.beside, replica.node))
-    return placement.place(draft.room, ask)
+    return ask
 
 
 def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> bool:
@@ -191,7 +200,8 @@ def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str
         for spot in placement.place(draft.room, ask):
             draft.place(slot, workload, spot, why)
             return True
-    draft.unmet.append(Unmet(workload, 1))
+    if not draft.world.nodes[replica.node].releasing:
+        draft.unmet.append(Unmet(workload, 1))
     return False
 
 
@@ -199,7 +209,8 @@ def successors(draft: Draft, replica: Replica, workload: Workload) -> list[place
     """What to ask for in place of a copy that goes, the best first. It does not count among those to keep
     away from. A new version may be where the old one is, if its node is well and there is no room elsewhere:
     beside itself a program may find its files locked or its port taken."""
-    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True)
+    again = not draft.world.nodes[replica.node].releasing
+    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=again)
     beside = list(ask.beside)
     if replica.node in beside:
         beside.remove(replica.node)
@@ -223,6 +234,9 @@ def _move(draft: Draft, move: balance.Move) -> None:
     workload, slot = draft.world.workloads.get(replica.workload), draft.world.slots.get(replica.slot)
     if workload is None or slot is None or slot.id in draft.filled:
         return
+    nodes = draft.world.nodes
+    if workload.name in draft.world.mixed and nodes[move.to].spot is not nodes[replica.node].spot:
+        return  # which of its copies are on spot is for `mixing` to say
     settled = replica.id not in draft.world.outdated and draft.now >= slot.retry_at
     if slot.phase is Phase.OPEN and settled and not newer(draft, replica):
         draft.place(slot, workload, placement.Spot(move.to, move.devices), move.why)

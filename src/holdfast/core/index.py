@@ -291,6 +291,8 @@ def put_workload(world: World, workload: Workload) -> None:
     world.workloads[workload.name] = workload
     world.of_workload.setdefault(workload.name, {})
     _keep(world.promised, workload.name, bool(getattr(workload.shape, "availability", 0)))
+    _keep(world.mixed, workload.name, getattr(workload.shape, "mix", None) is not None)
+    _keep(world.scaled, workload.name, getattr(workload.shape, "scale", None) is not None)
     _look_at_versions(world, workload.name)
     for name in workload.after:
         world.after.setdefault(name, {})[workload.name] = None
@@ -300,6 +302,8 @@ def put_workload(world: World, workload: Workload) -> None:
 def drop_workload(world: World, name: str) -> None:
     workload = world.workloads.pop(name)
     world.promised.pop(name, None)
+    world.scaled.pop(name, None)
+    world.mixed.pop(name, None)
     _look_at_versions(world, name)
     for other in workload.after:
         world.after.get(other, {}).pop(name, None)

@@ -86,13 +86,14 @@ class Process(msgspec.Struct, frozen=True):
     ready: bool = False
     stopping: bool = False
     fenced: bool = False
+    saved_ms: Millis = 0  # as was told last
 
 
 class Report(msgspec.Struct, frozen=True):
     """What the control plane is told of one replica, again and again until it is acknowledged."""
 
     replica: str
-    what: str  # started | ready | ended
+    what: str  # started | ready | saved | ended
     how: Ended | None = None
     progress_ms: Millis = 0
     why: str = ""
@@ -184,6 +185,13 @@ class NodeMachine:
         if process is not None and not process.ready:
             self.processes[replica] = msgspec.structs.replace(process, ready=True)
             self._report(Report(replica, "ready"))
+
+    def saved(self, replica: str, progress_ms: Millis) -> None:
+        """Its last checkpoint holds so much work. Only what is more than was told is told."""
+        process = self.processes.get(replica)
+        if process is not None and progress_ms > process.saved_ms:
+            self.processes[replica] = msgspec.structs.replace(process, saved_ms=progress_ms)
+            self._report(Report(replica, "saved", progress_ms=progress_ms))
 
     def ended(
         self, replica: str, how: Ended, progress_ms: Millis, why: str, now: Instant

@@ -89,10 +89,13 @@ class Bin:
 
 def fill(bins: list[Bin], needs: Needs, count: int, *, one_each: bool, apart: Apart | None = None) -> int:
     """Puts up to `count` into the bins; returns how many went in."""
-    left = count
+    left, asked = count, needs.resources
+    cpu, memory, gpu = asked.cpu_milli, asked.memory_mib, asked.gpu_milli
     for bin_ in bins:
         if left <= 0:
             break
+        if bin_.cpu < cpu or bin_.memory < memory or bin_.gpu < gpu:
+            continue  # most are full: that is seen at a glance
         if apart is not None and not apart.allows(bin_.place):
             continue
         took = min(left, bin_.holds(needs), 1 if one_each or apart is not None else left)

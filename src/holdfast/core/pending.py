@@ -12,17 +12,18 @@ would pay for words that are seldom read.
 Seats that wait for the same reason are one answer: a sweep of ten thousand tasks asks placement once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.core import capacity, failover, gang, handover, placement, remedy, seats
+from holdfast.core import capacity, failover, gang, handover, orders, placement, remedy, seats
 from holdfast.core.draft import Draft
 from holdfast.core.index import lease_over_at
 from holdfast.core.packing import Apart, Bin
 from holdfast.core.placement import Ask
+from holdfast.model.market import key_of
 from holdfast.model.node import Node, NodeState
-from holdfast.model.pool import Pool
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.replica import Phase, Replica, Role, Slot, State, replica_id
 from holdfast.model.units import Instant, many, seconds
 from holdfast.model.verdict import Level
@@ -298,32 +299,44 @@ class Supply(msgspec.Struct, frozen=True):
 def _pools(draft: Draft, workload: Workload, ask: Ask) -> Iterator[Supply]:
     apart = Apart.of(draft.world, ask.needs, draft.copies_at(workload.name))
     for pool in draft.world.pools.values():
-        yield _pool(draft, pool, ask, apart)
+        yield _pool(draft, workload, pool, ask, apart)
 
 
-def _pool(draft: Draft, pool: Pool, ask: Ask, apart: Apart | None) -> Supply:
-    needs, tally = ask.needs, capacity.Tally(draft.world, pool.name)
+def _pool(draft: Draft, workload: Workload, pool: Pool, ask: Ask, apart: Apart | None) -> Supply:
+    needs, tally = ask.needs, orders.Tally(draft.world, pool.name)
     coming = [node for node in tally.coming if Bin.of(node).suits(needs)]
     if coming:
         names = ", ".join(node.id for node in coming[:NAMES_SHOWN])
         return Supply(pool.name, f"has {many(len(coming), 'node')} on the way: {names}", comes=True)
-    if not pool.can_launch or not pool.offers:
+    if not pool.can_launch or not draft.world.offers[pool.name]:
         helps = f"a node with {remedy.asked(needs)} that joins pool {pool.name}"
         return Supply(pool.name, "launches no nodes: they join by themselves", helps)
-    suiting = [offer for offer in pool.offers if Bin.new(pool, offer).suits(needs)]
+    suiting = [offer for offer in draft.world.offers[pool.name] if Bin.new(pool, offer).suits(needs)]
     if not suiting:
         return Supply(pool.name, f"has no offer for {remedy.asked(needs)}")
     if apart is not None and not any(apart.allows(offer.place) for offer in suiting):
         return Supply(pool.name, f"has no offer in another {needs.spread_over}")
-    return launches(draft.world, pool, draft.now)
+    if 0 < pool.max - len(draft.world.in_pool.get(pool.name, ())) <= orders.kept(pool, workload.priority):
+        helps = f"a priority of {pool.reserve.priority} or more"
+        return Supply(pool.name, f"keeps its last {many(pool.reserve.nodes, 'node')} for others", helps)
+    return launches(draft, pool, suiting)
 
 
-def launches(world: World, pool: Pool, now: Instant) -> Supply:
-    """May the pool launch one more, and if not, why?"""
+def launches(draft: Draft, pool: Pool, suiting: Sequence[Offer]) -> Supply:
+    """May the pool launch one more of these offers, and if not, why?"""
+    world, now = draft.world, draft.now
     state, nodes = world.pool_states[pool.name], len(world.in_pool.get(pool.name, ()))
     if nodes >= pool.max:
         helps = f"raise max of pool {pool.name} from {pool.max} to {nodes + 1}"
         return Supply(pool.name, f"has {nodes} of at most {many(pool.max, 'node')}", helps)
     if now < state.retry_at:
         return Supply(pool.name, f"backs off for another {seconds(state.retry_at - now)}: {state.why}")
+    refusals = [draft.purse.refuses(pool, offer.price_micro_usd) for offer in suiting]
+    if all(refusals):
+        return Supply(pool.name, f"may not launch one: {refusals[0]}", "a larger budget or ceiling")
+    paid = [offer for offer, refusal in zip(suiting, refusals, strict=True) if not refusal]
+    records = [world.records.get(key_of(pool.name, offer.name)) for offer in paid]
+    soonest = min(records, key=lambda record: record.retry_at if record else 0)
+    if soonest is not None and now < soonest.retry_at:
+        return Supply(pool.name, f"asks again in {seconds(soonest.retry_at - now)}: {soonest.why}")
     return Supply(pool.name, "may launch one", comes=True)

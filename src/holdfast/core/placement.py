@@ -81,6 +81,16 @@ SHARED = 1 << 60  # a copy that is already on the node outweighs everything abou
 SHARED_MAX = 6
 
 
+def place_where(room: Room, ask: Ask, *, spot: bool) -> list[Spot]:
+    """As `place`, on spot nodes only, or on others only."""
+    open_ = room.open
+    room.open = open_ & (room.spot if spot else ~room.spot)
+    try:
+        return place(room, ask)
+    finally:
+        room.open = open_
+
+
 def place(room: Room, ask: Ask, typical: Typical = TYPICAL) -> list[Spot]:
     """Takes room for up to `count` replicas and says where; for fewer than `at_least` it takes nothing."""
     if broken(ask.needs.resources):
@@ -103,7 +113,7 @@ def beside(ask: Ask, spots: list[Spot]) -> Ask:
 
 
 def _place_on(room: Room, ask: Ask, count: int, typical: Typical, *, standby: bool) -> list[Spot]:
-    rows = np.flatnonzero(_fitting(room, ask, standby=standby))
+    rows = np.flatnonzero(fitting(room, ask, standby=standby))
     if not len(rows):
         return []
     key = _keys(room, ask.needs.resources, rows, typical)
@@ -160,7 +170,8 @@ def _by_set(verdicts: list[bool], column: Ints) -> Bools:
     return np.array(verdicts or [False])[column]
 
 
-def _fitting(room: Room, ask: Ask, *, standby: bool) -> Bools:
+def fitting(room: Room, ask: Ask, *, standby: bool) -> Bools:
+    """The rows that could take one replica of the ask."""
     needs = ask.needs.resources
     fits = allowed(room, ask.needs) & room.open
     fits &= room.standby if standby else ~room.standby

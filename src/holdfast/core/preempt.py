@@ -186,14 +186,15 @@ def _units(
         owner = world.workloads.get(replica.workload)
         if owner is None or owner.priority >= priority or replica.state not in LIVE or name in spoken_for:
             continue
-        gang = _gang(world, replica)
+        gang = gang_of(world, replica)
         if not any(member.id in spoken_for for member in gang):
             unit = _unit(owner, gang, replica.node, now)
             found[unit.members] = unit
     return sorted(found.values(), key=lambda unit: unit.weight)
 
 
-def _gang(world: World, replica: Replica) -> list[Replica]:
+def gang_of(world: World, replica: Replica) -> list[Replica]:
+    """What stops with it: the live members of its gang, or itself alone."""
     if not replica.gang:
         return [replica]
     slots = world.of_workload.get(replica.workload, ())

@@ -25,9 +25,11 @@ def resized(world: World, workload: Workload, now: Instant) -> tuple[Service, st
     pools = [
         pool
         for pool in world.pools.values()
-        if any(Bin.new(pool, offer).suits(workload.needs) for offer in pool.offers)
+        if any(Bin.new(pool, offer).suits(workload.needs) for offer in world.offers[pool.name])
     ]
-    offers = tuple(o for pool in pools for o in pool.offers if Bin.new(pool, o).suits(workload.needs))
+    offers = tuple(
+        o for pool in pools for o in world.offers[pool.name] if Bin.new(pool, o).suits(workload.needs)
+    )
     level = workload.needs.spread_over if workload.needs.spread_over is not Level.NODE else Level.ZONE
     domains = len({offer.place.domain(level) for offer in offers})
     policy = world.policy.detection
@@ -48,7 +50,7 @@ def records(world: World, pools: list[Pool], now: Instant) -> rates.Records:
     serving = [world.serving.get(pool.name, (0, 0)) for pool in pools]
     there = sum(count * now - joined_at for count, joined_at in serving)
     exposure = sum(state.served_ms for state in states) + there
-    offers = [offer for pool in pools for offer in pool.offers]
+    offers = [offer for pool in pools for offer in world.offers[pool.name]]
     reached = dict.fromkeys(offer.place.domain(Level.ZONE) for offer in offers)
     zones = [world.zones[name] for name in reached if name in world.zones]
     down_ms = sum(zone.down_ms + (now - zone.down_since if zone.down_since else 0) for zone in zones)

@@ -35,6 +35,8 @@ def update(draft: Draft) -> None:
         node = world.nodes.get(name)
         if node is None or node.state not in JOINED or node.by_hand or node.clues.said is not Said.NOTHING:
             continue
+        if node.releasing:  # it goes, or is given back: then is the time to look
+            continue
         if draft.now < node.retry_at:  # held by the brake, or its provider failed us, a moment ago
             continue
         if node.state is NodeState.RESETTING:

@@ -18,6 +18,7 @@ from holdfast.core import redundancy_of
 from holdfast.core.draft import Draft
 from holdfast.model import action as do
 from holdfast.model.replica import LIVE, Phase, Role, State, slot_id
+from holdfast.model.scale import Scale
 from holdfast.model.workload import Service, Sweep, Workload, standbys, wanted
 from holdfast.model.world import World
 
@@ -39,11 +40,23 @@ def update(draft: Draft) -> None:
 
 
 def sized(draft: Draft, workload: Workload) -> tuple[Workload, str]:
-    """The workload with its numbers filled in from its availability target, and why."""
-    if isinstance(workload.shape, Service) and workload.shape.availability:
-        shape, why = redundancy_of.resized(draft.world, workload, draft.now)
-        return replace(workload, shape=shape), f": {why}"
-    return workload, ""
+    """The workload with its numbers filled in from its load and its availability target, and why."""
+    shape, because = workload.shape, ""
+    if isinstance(shape, Service) and shape.scale is not None:
+        count, why = by_load(draft.world, workload.name, shape, shape.scale)
+        shape, because = replace(shape, replicas=count), f": {why}"
+    if isinstance(shape, Service) and shape.availability:
+        shape, why = redundancy_of.resized(draft.world, replace(workload, shape=shape), draft.now)
+        because = f"{because}: {why}"
+    return replace(workload, shape=shape) if because else workload, because
+
+
+def by_load(world: World, name: str, shape: Service, scale: Scale) -> tuple[int, str]:
+    """As many as were judged to be needed, within its bounds; before anything is known, as it was written."""
+    demand = world.demands.get(name)
+    if demand is None:
+        return min(max(shape.replicas, scale.min), scale.max), "nothing is known of its load yet"
+    return min(max(demand.wanted, scale.min), scale.max), demand.why
 
 
 def may_start(world: World, workload: Workload) -> bool:

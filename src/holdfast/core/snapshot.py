@@ -21,11 +21,15 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.core import index
+from holdfast.model.course import Course
+from holdfast.model.demand import Demand, Start
 from holdfast.model.finding import Finding
+from holdfast.model.market import OfferRecord
+from holdfast.model.money import Account
 from holdfast.model.node import COMING, Node, NodeState
 from holdfast.model.place import Level
 from holdfast.model.policy import Policy
-from holdfast.model.pool import Pool, PoolState
+from holdfast.model.pool import Offer, Pool, PoolState
 from holdfast.model.replica import Replica, Slot
 from holdfast.model.room import FIRST_ROWS, Interned, Room
 from holdfast.model.units import Instant, Millis
@@ -79,6 +83,12 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     lines_by_name: dict[str, dict[str, list[str]]]
     rows: Rows
     due: list[tuple[Instant, str, str]]
+    offers: dict[str, tuple[Offer, ...]] = {}  # of pools whose provider lists them
+    records: list[OfferRecord] = []
+    accounts: list[Account] = []
+    courses: list[Course] = []
+    demands: list[Demand] = []
+    starts: dict[str, Start] = {}
     fleet: list[str] = []  # noted of the fleet as a whole; all single entries are looked at anew
 
 
@@ -113,6 +123,12 @@ def dump(world: World) -> bytes:
         epoch_floor=world.epoch_floor,
         launched=world.launched,
         orphans=world.orphans,
+        offers={name: world.offers[name] for name, pool in world.pools.items() if pool.lists_offers},
+        records=list(world.records.values()),
+        accounts=list(world.accounts.values()),
+        courses=list(world.courses.values()),
+        demands=list(world.demands.values()),
+        starts=world.starts,
         lines={name: list(getattr(world, name)) for name in LINES},
         lines_by_name={name: _long(getattr(world, name)) for name in LINES_BY_NAME},
         rows=_rows(world.room),
@@ -163,11 +179,17 @@ def _rebuilt(saved: Saved) -> World:
     world.plans, world.launched = saved.plans, saved.launched
     world.pools = {pool.name: pool for pool in saved.pools}
     world.pool_states = {state.name: state for state in saved.pool_states}
+    world.offers = {pool.name: pool.offers for pool in saved.pools} | saved.offers
     world.in_pool = {pool.name: {} for pool in saved.pools}
     world.gangs, world.zones, world.epoch_floor = saved.gangs, saved.zones, saved.epoch_floor
     world.findings = {(finding.node, finding.name): finding for finding in saved.findings}
     world.brakes = {brake.scope: brake for brake in saved.brakes}
     world.brake_released_at, world.orphans = saved.brake_released_at, saved.orphans
+    world.records = {record.key: record for record in saved.records}
+    world.accounts = {account.pool: account for account in saved.accounts}
+    world.courses = {course.workload: course for course in saved.courses}
+    world.demands = {demand.workload: demand for demand in saved.demands}
+    world.starts = saved.starts
     for workload in saved.workloads:
         index.put_workload(world, workload)
     _put_nodes(world, saved)

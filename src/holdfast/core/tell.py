@@ -24,7 +24,7 @@ from holdfast.model.workload import Workload
 Entry = ev.Event | Plan  # as in core.turn, which runs everything: a store need not load all that
 
 # Nobody would want to read of these: a dead node's provider is asked again every few seconds.
-BOOKKEEPING = (do.AskProvider, do.ListPool, do.AddSlot, do.RemoveSlot)
+BOOKKEEPING = (do.AskProvider, do.ListPool, do.ListOffers, do.AddSlot, do.RemoveSlot)
 
 # How a node's runtime says that something ended, and the signals that people know by name.
 ASKED = "asked to stop: "
@@ -84,6 +84,8 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             return replica, ""
         case do.LaunchNode(node=node, offer=offer):
             return node, f" {offer}"
+        case do.TakeWay(workload=name, way=way):
+            return name, f" {way}"
         case do.RegroupGang(workload=name, generation=generation):
             return name, f" generation {generation}"
         case (
@@ -95,7 +97,7 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             return slot, ""
         case do.EngageBrake(scope=scope) | do.ReleaseBrake(scope=scope):
             return scope, ""
-        case do.ListPool(pool=pool):
+        case do.ListPool(pool=pool) | do.ListOffers(pool=pool):
             return pool, ""
         case do.RaiseFinding(finding=finding):
             return finding.node, f" {finding.name}"
@@ -106,6 +108,7 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             | do.CordonNode(node=node)
             | do.UncordonNode(node=node)
             | do.DrainNode(node=node)
+            | do.GiveNotice(node=node)
             | do.ResetNode(node=node)
             | do.QuarantineNode(node=node)
         ):
@@ -126,6 +129,8 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             return "finding", finding.node, f"{finding.name}: {finding.evidence}"
         case ev.FindingCleared(node=node, name=name):
             return "finding", node, f"{name}: cleared"
+        case ev.DemandJudged(workload=name, wanted=wanted, why=why):
+            return "event", name, f"wants {many(wanted, 'replica')}: {why}"
         case ev.ReplicaStarted() | ev.ReplicaReady() | ev.ReplicaEnded():
             return "event", event.replica, _tell_replica(event)
         case (
@@ -148,7 +153,7 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             | ev.ActionFailed()
         ):
             return "event", event.node, _tell_node(event)
-        case ev.PoolListed() | ev.CheckpointSaved():
+        case ev.PoolListed() | ev.OffersListed() | ev.CheckpointSaved():
             return None
         case ev.ProviderAnswered(node=node, word=word):
             return ("event", node, f"its provider says: {word}") if word is Word.STOPPED else None
@@ -189,8 +194,8 @@ def _tell_order(
             return pool.name, f"pool applied, {pool.min} to {many(pool.max, 'node')}"
         case ev.PolicyApplied():
             return "policy", "applied"
-        case ev.OperatorOrdered(order=order, node=node, why=why):
-            return node, f"{order}: {why}"
+        case ev.OperatorOrdered(order=order, node=node, why=why, pool=pool):
+            return node or pool, f"{order}: {why}"
         case _:
             assert_never(event)
 

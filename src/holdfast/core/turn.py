@@ -49,7 +49,15 @@ class Send(msgspec.Struct, frozen=True):
 
 Step = Append | Perform | Send
 
-PERFORMED = (do.AskPeers, do.AskProvider, do.ListPool, do.LaunchNode, do.TerminateNode, do.ResetNode)
+PERFORMED = (
+    do.AskPeers,
+    do.AskProvider,
+    do.ListPool,
+    do.ListOffers,
+    do.LaunchNode,
+    do.TerminateNode,
+    do.ResetNode,
+)
 
 
 class Mind:
@@ -79,7 +87,7 @@ class Mind:
         agenda = self.world.agenda
         if any(agenda.changed.values()) or agenda.room_freed:
             return 0
-        return min(agenda.next_due(), self.senses.beats.next_look(), NEVER)
+        return min(agenda.next_due(), self.senses.beats.next_look(), self.senses.ears.next_look(), NEVER)
 
 
 def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
@@ -93,9 +101,12 @@ def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
         fold.observe(world, verdict)
         if verdict.verdict.level is Level.DEAD:
             mind.senses.beats.remove(verdict.node)  # its beats no longer count: it must say hello again
+    sized = list(mind.senses.ears.judge(world, now))
+    for demand in sized:
+        fold.observe(world, demand)
     plan, refused = check.examine(world, decide(world, now))
     mind.refused.extend(refused)
-    entries: tuple[Entry, ...] = (*events, *judged)
+    entries: tuple[Entry, ...] = (*events, *judged, *sized)
     if plan.actions or plan.held:
         entries = (*entries, plan)
     if entries:
@@ -172,6 +183,7 @@ def resume(world: World) -> Iterator[Perform]:
                     price_micro_usd=node.price_micro_usd,
                     spot=node.spot,
                     standby=node.standby,
+                    hedge=node.hedge,
                     why=why,
                 )
                 yield Perform(f"again.{name}", launch)

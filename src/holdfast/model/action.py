@@ -9,6 +9,7 @@ import enum
 
 import msgspec
 
+from holdfast.model.course import Way
 from holdfast.model.finding import Finding
 from holdfast.model.node import Step
 from holdfast.model.place import Place
@@ -35,6 +36,10 @@ class ListPool(Deed, frozen=True):
     pool: str
 
 
+class ListOffers(Deed, frozen=True):
+    pool: str
+
+
 class LaunchNode(Deed, frozen=True):
     """The plan chose the id, so asking twice is asking for the same machine."""
 
@@ -46,6 +51,7 @@ class LaunchNode(Deed, frozen=True):
     price_micro_usd: MicroUsd
     spot: bool
     standby: bool = False
+    hedge: str = ""  # the other one asked for at the same time: whichever is ready first stays
 
 
 class TerminateNode(Deed, frozen=True):
@@ -69,6 +75,14 @@ class DrainNode(Deed, frozen=True):
     node: str
     deadline: Instant
     step: Step = Step.DRAINED
+    release: bool = False  # once empty it is terminated; if it does not get empty, it is given back
+
+
+class GiveNotice(Deed, frozen=True):
+    """The node will be taken away by ourselves at the deadline, as its provider takes a spot node."""
+
+    node: str
+    deadline: Instant
 
 
 class ResetNode(Deed, frozen=True):
@@ -81,6 +95,15 @@ class QuarantineNode(Deed, frozen=True):
 
 class RaiseFinding(Deed, frozen=True):
     finding: Finding
+
+
+class TakeWay(Deed, frozen=True):
+    """How a job with a deadline goes on, and when to ask again."""
+
+    workload: str
+    way: Way
+    safe_until: Instant
+    ask_at: Instant
 
 
 class PlaceReplica(Deed, frozen=True):
@@ -166,15 +189,18 @@ Action = (
     AskPeers
     | AskProvider
     | ListPool
+    | ListOffers
     | LaunchNode
     | TerminateNode
     | WatchNode
     | CordonNode
     | UncordonNode
     | DrainNode
+    | GiveNotice
     | ResetNode
     | QuarantineNode
     | RaiseFinding
+    | TakeWay
     | PlaceReplica
     | StopReplica
     | PromoteStandby

@@ -8,7 +8,7 @@ from holdfast.model.finding import Finding
 from holdfast.model.node import Answer
 from holdfast.model.place import Place
 from holdfast.model.policy import Policy
-from holdfast.model.pool import Pool
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.units import Instant, Millis
 from holdfast.model.verdict import Verdict, Word
@@ -87,6 +87,13 @@ class PoolListed(Happened, frozen=True):
     asked_at: Instant
 
 
+class OffersListed(Happened, frozen=True):
+    """What the provider says can be had in a pool, at which price. What is missing cannot be had."""
+
+    pool: str
+    offers: tuple[Offer, ...] | None = None  # None: the same as before
+
+
 class ActionFailed(Happened, frozen=True):
     action: str
     node: str
@@ -135,6 +142,19 @@ class FindingCleared(Happened, frozen=True):
     name: str
 
 
+class DemandJudged(Happened, frozen=True):
+    """How many replicas the load of a service asks for. Signals are not journalled; this is what they came
+    to."""
+
+    workload: str
+    wanted: int
+    why: str
+    said: str = ""
+    expected: str = ""
+    instead: tuple[str, ...] = ()
+    memory: bytes | None = None  # None: as before
+
+
 class WorkloadApplied(Happened, frozen=True):
     workload: Workload
 
@@ -170,6 +190,7 @@ class OperatorOrdered(Happened, frozen=True):
     node: str = ""
     deadline: Instant = 0
     why: str = "by hand"
+    pool: str = ""  # chaos: instead of a node
 
 
 Event = (
@@ -184,6 +205,7 @@ Event = (
     | NodeTerminated
     | NodeReset
     | PoolListed
+    | OffersListed
     | ActionFailed
     | ReplicaStarted
     | ReplicaReady
@@ -191,6 +213,7 @@ Event = (
     | CheckpointSaved
     | FindingRaised
     | FindingCleared
+    | DemandJudged
     | WorkloadApplied
     | WorkloadDeleted
     | PoolApplied

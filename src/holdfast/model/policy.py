@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.model.money import Budget
 from holdfast.model.place import Level
 from holdfast.model.units import HOUR, MINUTE, SECOND, Millis
 
@@ -92,7 +93,9 @@ class CapacityPolicy(msgspec.Struct, frozen=True):
     backoff_ms: Millis = 10 * SECOND
     backoff_max_ms: Millis = 10 * MINUTE
     list_every_ms: Millis = 5 * MINUTE
+    offers_every_ms: Millis = 5 * MINUTE  # how often providers are asked what they offer
     launches_at_once: int = 50
+    wait_worth: float = 1.0  # an hour of waiting for a node is worth so many of its hours
     dead_node_ms: Millis = 2 * MINUTE  # a dead node is given this long to come back before it is terminated
 
 
@@ -114,6 +117,7 @@ class BalancePolicy(msgspec.Struct, frozen=True):
     parts_max: int = 10  # workloads that part a copy in one round
     gain_horizon_ms: Millis = 1 * HOUR  # a move must pay for itself within this
     imbalance: float = 0.75  # busiest minus idlest, as a share of a node, before anything moves
+    consolidate: bool = True  # empty and release under-used nodes whose work fits elsewhere
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -124,3 +128,4 @@ class Policy(msgspec.Struct, frozen=True):
     capacity: CapacityPolicy = CapacityPolicy()
     replicas: ReplicaPolicy = ReplicaPolicy()
     balance: BalancePolicy = BalancePolicy()
+    budget: Budget = Budget()  # of the fleet; pools may have their own beside it

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.model.money import Budget
 from holdfast.model.place import Place
 from holdfast.model.resources import Resources
 from holdfast.model.units import MicroUsd, Millis
@@ -17,6 +18,13 @@ class Offer(msgspec.Struct, frozen=True):
     spot: bool = False
 
 
+class Reserve(msgspec.Struct, frozen=True):
+    """The last nodes of a pool are launched only for what is important."""
+
+    nodes: int = 0
+    priority: int = 1  # and above
+
+
 class Pool(msgspec.Struct, frozen=True):
     """One provider and one set of rules. Differences between providers are facts here, never names."""
 
@@ -26,13 +34,19 @@ class Pool(msgspec.Struct, frozen=True):
     min: int = 0
     max: int = 1_000
     standby: int = 0  # warm nodes kept empty and ready
+    standby_covers: float = 0.0  # more, if failures during a boot are to find one with this probability
     labels: dict[str, str] = {}
     taints: tuple[str, ...] = ()
     can_launch: bool = True
     can_terminate: bool = True
     can_reset: bool = True
+    lists_offers: bool = False  # its provider knows what can be had and at which price: ask
+    lists_stock: bool = False  # and only what can be had now is in that list
     idle_ms: Millis = 600_000  # an empty node above min + standby is released after this long
     settings: dict[str, str] = {}  # for its provider alone: nothing here reads them
+    budget: Budget = Budget()
+    reserve: Reserve = Reserve()
+    price_max_micro_usd: MicroUsd | None = None  # an hour: dearer offers are left alone
 
 
 class PoolState(msgspec.Struct, frozen=True):
@@ -43,6 +57,7 @@ class PoolState(msgspec.Struct, frozen=True):
     retry_at: int = 0
     failures_in_a_row: int = 0
     listed_at: int = 0
+    offers_at: int = 0  # when its offers were last asked for
     why: str = ""
     deaths: int = 0
     notices: int = 0

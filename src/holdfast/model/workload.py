@@ -7,7 +7,15 @@ import msgspec
 from holdfast.model.place import Level
 from holdfast.model.program import Program
 from holdfast.model.resources import Resources
+from holdfast.model.scale import Scale
 from holdfast.model.units import MINUTE, SECOND, Millis
+
+
+class Mix(msgspec.Struct, frozen=True):
+    """A service on spot, with on demand where spot cannot be had."""
+
+    on_demand: int = 0  # so many are on demand, always
+    spares: int = 0  # and so many more than are wanted on spot
 
 
 class Service(msgspec.Struct, frozen=True, tag="service"):
@@ -16,12 +24,16 @@ class Service(msgspec.Struct, frozen=True, tag="service"):
     replicas: int = 1
     standby: int = 0  # warm replicas that only need promotion
     availability: float = 0.0  # a target such as 0.999; redundancy then chooses how many there are
+    scale: Scale | None = None  # grows and shrinks with its load
+    mix: Mix | None = None  # on spot and on demand
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):
     """Runs to its end, exactly one copy at a time."""
 
     standby: int = 0
+    deadline_ms: Millis = 0  # after it was first applied it is done; 0: whenever
+    work_ms: Millis = 0  # how long it takes without interruption: known of what has a deadline
 
 
 class Training(msgspec.Struct, frozen=True, tag="training"):

@@ -8,10 +8,14 @@ of a microsecond; so the entries are frozen and the holder is not.
 import msgspec
 
 from holdfast.model.agenda import Agenda
+from holdfast.model.course import Course
+from holdfast.model.demand import Demand, Start
 from holdfast.model.finding import Finding
+from holdfast.model.market import OfferRecord
+from holdfast.model.money import Account
 from holdfast.model.node import Node
 from holdfast.model.policy import Policy
-from holdfast.model.pool import Pool, PoolState
+from holdfast.model.pool import Offer, Pool, PoolState
 from holdfast.model.replica import Replica, Slot
 from holdfast.model.room import Room
 from holdfast.model.units import Instant, Millis
@@ -59,10 +63,14 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.pools: dict[str, Pool] = {}
         self.pool_states: dict[str, PoolState] = {}
+        self.offers: dict[str, tuple[Offer, ...]] = {}  # by pool: what can be had, as far as we know
         self.workloads: dict[str, Workload] = {}
         self.slots: dict[str, Slot] = {}
         self.replicas: dict[str, Replica] = {}
         self.gangs: dict[str, Gang] = {}
+        self.courses: dict[str, Course] = {}  # by workload, if it has a deadline
+        self.demands: dict[str, Demand] = {}  # by workload, if it scales
+        self.starts: dict[str, Start] = {}  # by workload
         self.findings: dict[tuple[str, str], Finding] = {}  # by node and name
         self.brakes: dict[str, Brake] = {}
         self.brake_released_at: Instant = 0  # by hand
@@ -70,6 +78,8 @@ class World:
         self.lease_before: tuple[Instant, Millis] = (0, 0)  # until when, and how long, leases were before
         self.epoch_floor: dict[str, int] = {}  # by workload: no seat made anew starts below this
         self.launched = 0  # node numbers handed out
+        self.records: dict[str, OfferRecord] = {}  # by pool/offer: what is remembered of it
+        self.accounts: dict[str, Account] = {}  # by pool: what its nodes cost
         self.orphans: dict[str, str] = {}  # listed by a provider, unknown to us: node -> pool
         # indexes
         self.on_node: dict[str, Names] = {}  # replicas
@@ -79,6 +89,8 @@ class World:
         self.after: dict[str, Names] = {}  # workloads that wait for this one
         self.waiting: dict[str, Names] = {}  # workload -> open slots without a live replica
         self.promised: Names = {}  # workloads with an availability target
+        self.mixed: Names = {}  # services on a mix of spot and on demand
+        self.scaled: Names = {}  # workloads that grow and shrink with their load
         self.held: dict[str, Names] = {}  # workload -> slots in which a replica is, or may be
         self.undone: dict[str, Names] = {}  # workload -> active slots that are not done
         self.lost: Names = {}  # replicas in state LOST

@@ -8,17 +8,28 @@ for such a process. Whoever decides weighs the hypotheses' answers, and so is ca
 known, and bold afterwards.
 
 A long stay makes the hypotheses of long stays likely, so the mixture foretells what real markets show (what
-has lasted will last) though each hypothesis alone has no memory.
+has lasted will last) though each hypothesis alone has no memory. Markets change, so evidence fades: a bad
+hour must not be held against a zone for ever.
+
+Several zones are one market as whoever looks lives through it: there when the last look found some, and away
+when it did not. One look at a time: at the zone that promises most, which is the chance that it is there now
+times how long it is then expected to stay.
 
 Refused: one best estimate of the two means. It takes the first hour of a market for the truth. Refused:
 hazards by age. They need more events than a job sees in its life, and the mixture has most of what they give.
 
 Where the numbers come from: means from 40 minutes to two days, a factor of four apart, because a market that
 changes faster cannot be used and a slower one looks the same within a job's life. On public traces of spot
-zones a grid twice as fine moved the cost of deadline jobs by less than a fifth of a percent.
+zones a grid twice as fine moved the cost of deadline jobs by less than a fifth of a percent. Away has one
+mean more, 7 minutes, for what is back before a job has been moved. Half of the evidence is gone in a day, as
+days and nights differ. Looks count a stay of four hours at most: beyond that, finding one soon matters more.
+Whoever watches something slower brings means of their own (a `Grid`) and another pace of fading, and whoever
+is told things that are sometimes wrong, a share of doubt. A belief can be written down (`log_weights`,
+`seen_at`, `there`) and taken up again.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,25 +37,63 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 MEANS_HOURS: Final = (0.7, 3.0, 12.0, 48.0)
-
-STAYS: Final[Floats] = np.repeat(MEANS_HOURS, len(MEANS_HOURS))  # by hypothesis: the mean time it is there
-AWAYS: Final[Floats] = np.tile(MEANS_HOURS, len(MEANS_HOURS))  # and away
-USUALLY: Final[Floats] = STAYS / (STAYS + AWAYS)  # the share of time in which it is there
+AWAY_HOURS: Final = (0.12, *MEANS_HOURS)
+LOOK_AHEAD_HOURS: Final = 4.0
+FADES_HOURS: Final = 24.0
 TINY: Final = 1e-6  # nothing is impossible
+
+
+class Grid(NamedTuple):
+    """The hypotheses: mean times there and away, the share of time there, and how fast a look fades."""
+
+    stays: Floats
+    aways: Floats
+    usually: Floats
+    pace: Floats
+
+    @classmethod
+    def of(cls, stays_hours: Sequence[float], aways_hours: Sequence[float] = ()) -> "Grid":
+        """Every pair of a mean stay and a mean time away; the same means for both, if only one is given."""
+        apart = aways_hours or stays_hours
+        stays, aways = np.repeat(stays_hours, len(apart)), np.tile(apart, len(stays_hours))
+        return cls(stays, aways, stays / (stays + aways), 1 / stays + 1 / aways)
+
+
+SPOT_GRID: Final = Grid.of(MEANS_HOURS, AWAY_HOURS)
+STAYS: Final[Floats] = SPOT_GRID.stays
+AWAYS: Final[Floats] = SPOT_GRID.aways
 
 
 class Belief:
     """What is believed of one thing that comes and goes. Times are hours since any instant."""
 
-    def __init__(self) -> None:
-        self._log_weights: Floats = np.zeros(len(STAYS))
-        self.seen_at: float | None = None
-        self.there = False
+    def __init__(
+        self,
+        grid: Grid = SPOT_GRID,
+        log_weights: Sequence[float] = (),
+        seen_at: float | None = None,
+        there: bool = False,
+        doubt: float = TINY,
+        fades_hours: float = FADES_HOURS,
+    ) -> None:
+        """`log_weights`: as they were written down; none: as likely as one another. `doubt`: the share of
+        looks that may be wrong. `fades_hours`: half of the evidence is gone after so long."""
+        self.grid, self.doubt, self.fades_hours = grid, doubt, fades_hours
+        self._log_weights: Floats = np.array(log_weights) if log_weights else np.zeros(len(grid.stays))
+        self.seen_at = seen_at
+        self.there = there
+
+    @property
+    def log_weights(self) -> tuple[float, ...]:
+        """To write down; the greatest is 0."""
+        return tuple(self._log_weights.tolist())
 
     def see(self, at: float, there: bool) -> None:
         if self.seen_at is not None and at <= self.seen_at:
             return
-        chance = np.clip(self._chances(at), TINY, 1 - TINY)
+        chance = np.minimum(np.maximum(self._chances(at), self.doubt), 1 - self.doubt)
+        if self.seen_at is not None:
+            self._log_weights *= 0.5 ** ((at - self.seen_at) / self.fades_hours)
         self._log_weights += np.log(chance if there else 1 - chance)
         self._log_weights -= self._log_weights.max()
         self.seen_at, self.there = at, there
@@ -60,12 +109,44 @@ class Belief:
 
     def stays_hours(self, within: float) -> float:
         """How long it is expected to stay, if it is there; more than `within` is of no use."""
-        return float(self.weights() @ (STAYS * -np.expm1(-within / STAYS)))
+        return float(self.weights() @ self._stays(within))
+
+    def promises(self, at: float, within: float) -> float:
+        """Hours to be had, if one tries at that time: that it is there, times how long it then stays."""
+        return float(self.weights() @ (self._chances(at) * self._stays(within)))
+
+    def _stays(self, within: float) -> Floats:
+        found: Floats = self.grid.stays * -np.expm1(-within / self.grid.stays)
+        return found
 
     def _chances(self, at: float) -> Floats:
         """To be there at that time, by hypothesis."""
-        if self.seen_at is None:
-            return USUALLY
-        fades = np.exp(-(at - self.seen_at) * (1 / STAYS + 1 / AWAYS))
-        found: Floats = USUALLY + (float(self.there) - USUALLY) * fades
-        return found
+        return chances(self.grid, None if self.seen_at is None else at - self.seen_at, self.there)
+
+
+def chances(grid: Grid, since_hours: float | None, there: bool) -> Floats:
+    """To be there, by hypothesis, so long after it was seen there or away; none: it was never seen."""
+    if since_hours is None:
+        return grid.usually
+    fades = np.exp(-since_hours * grid.pace)
+    found: Floats = grid.usually + (float(there) - grid.usually) * fades
+    return found
+
+
+class Zones:
+    """What is believed of several zones of one market, and of the market as a whole."""
+
+    def __init__(self, count: int) -> None:
+        self.each = [Belief() for _ in range(count)]
+        self.whole = Belief()
+
+    def see(self, at: float, zone: int, there: bool) -> None:
+        self.each[zone].see(at, there)
+        self.whole.see(at, there)
+
+    def look_at(self, at: float) -> int:
+        """Where to try next."""
+        return max(range(len(self.each)), key=lambda zone: self.each[zone].promises(at, LOOK_AHEAD_HOURS))
+
+    def weights(self) -> Floats:
+        return self.whole.weights()

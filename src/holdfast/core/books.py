@@ -1,0 +1,48 @@
+"""Writing the accounts: which changes of a node are changes of what it costs.
+
+A node begins to cost when it is asked for, or joins unasked, and ceases when its provider confirms that it is
+gone. Only `fold` calls these, as it alone writes the world; how accounts are kept is told in `money`.
+"""
+
+from msgspec.structs import replace
+
+from holdfast.core import money
+from holdfast.model.money import Account
+from holdfast.model.node import Node
+from holdfast.model.units import Instant, MicroUsd
+from holdfast.model.world import World
+
+
+def open_node(world: World, node: Node, at: Instant) -> None:
+    """It costs its price from now on."""
+    _change(world, node.pool, at, node.price_micro_usd)
+
+
+def close_node(world: World, node: Node, at: Instant) -> None:
+    _change(world, node.pool, at, -node.price_micro_usd)
+
+
+def undo_node(world: World, node: Node, at: Instant) -> None:
+    """The request for it surely had no effect."""
+    close_node(world, node, at)
+    world.accounts[node.pool] = money.paid_back(
+        world.accounts[node.pool], node.launched_at, node.price_micro_usd
+    )
+
+
+def reprice(world: World, node: Node, at: Instant, price_micro_usd: MicroUsd) -> Node:
+    _change(world, node.pool, at, price_micro_usd - node.price_micro_usd)
+    return replace(node, price_micro_usd=price_micro_usd)
+
+
+def _change(world: World, pool: str, at: Instant, by_micro_usd: MicroUsd) -> None:
+    account = world.accounts.get(pool, Account(pool, as_of=at))
+    world.accounts[pool] = money.changed(account, at, by_micro_usd)
+    watch(world, pool, at)
+
+
+def watch(world: World, pool: str, at: Instant, *, looked: bool = False) -> None:
+    """When does the money come to its end, or a new month begin? `looked`: what is due now has been seen."""
+    if pool in world.pools:
+        due = money.due(world, pool, at)
+        world.agenda.at(money.month_end(at) if looked and due <= at else due, "pool", pool)

@@ -1,0 +1,95 @@
+"""What an event or an action tells of the offer behind it.
+
+The folds of `remember` say what a launch, a loss or a list means for a record; here it is decided which of
+them an event is. A node that was told it will be taken away, or was called dead, is lost once, however it
+ends; one that we end ourselves lived at least so long. A launch that failed by a lack of capacity is the
+offer's own failure and holds back nothing else; being throttled, denied or cut off is its provider's, and the
+pool backs off (`fold_events`). Only `fold` calls these.
+"""
+
+from collections.abc import Callable, Iterable
+
+from holdfast.core import remember
+from holdfast.model.market import OfferRecord, key_of
+from holdfast.model.node import COMING, Node, NodeState
+from holdfast.model.pool import Offer, Pool
+from holdfast.model.units import Instant
+from holdfast.model.verdict import Level, Said, Word
+from holdfast.model.world import World
+from holdfast.reliability.losses import AFTER_LOSS_MS
+
+
+def asked(world: World, node: Node, at: Instant) -> None:
+    _write(world, node, lambda record: remember.asked(record, at))
+
+
+def refused(world: World, node: Node, at: Instant, why: str) -> None:
+    policy = world.policy.capacity
+    backoff, most = policy.backoff_ms, policy.backoff_max_ms
+    _write(world, node, lambda record: remember.refused(record, at, backoff, most, why))
+    world.agenda.at(world.records[key_of(node.pool, node.offer)].retry_at, "pool", node.pool)
+
+
+def joined(world: World, node: Node, at: Instant) -> None:
+    """For the first time."""
+    took = at - node.launched_at
+    _write(world, node, lambda record: remember.came_up(record, at, took))
+
+
+def given_up(world: World, node: Node, at: Instant) -> None:
+    """We terminate it: did it fail to come up in time, or do we not want it any more?"""
+    policy, age = world.policy.capacity, at - node.since
+    limit = policy.boot_timeout_ms if node.state is NodeState.BOOTING else policy.launch_timeout_ms
+    ended = node.clues.word is Word.STOPPED
+    if node.state in COMING and not node.joined_at and (ended or age >= limit):
+        why, backoff, most = "it never joined", policy.backoff_ms, policy.backoff_max_ms
+        _write(world, node, lambda record: remember.failed(record, at, backoff, most, why))
+        world.agenda.at(world.records[key_of(node.pool, node.offer)].retry_at, "pool", node.pool)
+
+
+def taken(world: World, node: Node, at: Instant) -> None:
+    """It is told that it will be gone, or is dead. Where spot is taken away there is none left, for now."""
+    if node.joined_at and not is_lost(node):
+        _write(world, node, lambda record: remember.preempted(record, at, at - node.joined_at))
+        if node.spot:
+            _write(world, node, lambda record: remember.seen(record, at, there=False))
+            world.agenda.at(at + AFTER_LOSS_MS, "pool", node.pool)  # by then it may be worth a try again
+
+
+def still_there(world: World, pool: str, at: Instant) -> None:
+    """Spot nodes that live show that their offer has not gone."""
+    nodes = [world.nodes[name] for name in world.in_pool.get(pool, ())]
+    alive = {node.offer: node for node in nodes if node.spot and node.joined_at and not is_lost(node)}
+    for node in alive.values():
+        _write(world, node, lambda record: remember.seen(record, at, there=True))
+
+
+def gone(world: World, node: Node, at: Instant) -> None:
+    """Its provider confirms it."""
+    if node.joined_at and not is_lost(node):
+        _write(world, node, lambda record: remember.ended(record, at, at - node.joined_at))
+
+
+def is_lost(node: Node) -> bool:
+    """Counted already."""
+    return node.verdict.level is Level.DEAD or node.clues.said is Said.NOTICE
+
+
+def listed(world: World, pool: Pool, offers: Iterable[Offer], at: Instant) -> None:
+    """What is in the list, and what was and is not."""
+    there = {offer.name: offer for offer in offers}
+    for name, offer in there.items():
+        key, price = key_of(pool.name, name), offer.price_micro_usd
+        record = world.records.get(key, OfferRecord(key))
+        world.records[key] = remember.listed(record, at, True, price, proves=pool.lists_stock)
+    for offer in world.offers[pool.name]:
+        key = key_of(pool.name, offer.name)
+        if offer.name not in there and key in world.records:
+            world.records[key] = remember.listed(world.records[key], at, False)
+
+
+def _write(world: World, node: Node, change: Callable[[OfferRecord], OfferRecord]) -> None:
+    """Machines that come by themselves have no offer to speak of."""
+    if node.offer:
+        key = key_of(node.pool, node.offer)
+        world.records[key] = change(world.records.get(key, OfferRecord(key)))

@@ -1,0 +1,234 @@
+"""Services on a mix of spot and on demand: what is ordered for them, and when do they go back to spot?
+
+`mix` decides in nodes: how many on spot, in which offers, how many on demand. Here it is asked, with what the
+world knows, and its answer is carried out: nodes are launched, and copies that stand on demand in place of
+spot move to spot when a node there is ready (a successor first, so without a gap; the emptied node is then
+released as any other). For such a service `mix` decides what is ordered, and nobody else (`orders` leaves it
+alone).
+
+The floor is a matter of seats as well: as long as fewer copies than that are on demand, the next one goes
+there; all others go to spot first, and to on demand where spot has no room. A floor whose node was lost, and
+whose copy found room on spot meanwhile, is filled again from there.
+
+An offer that may not be launched now (its pool is full, its price is above what may be paid) is as good as
+refused. Where only one kind is offered at all, that one does.
+
+A node counts for the service in as far as it has room for one of its copies. Nodes that are on their way are
+counted for it too: two services that wait for the same node will not each order one.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from holdfast.core import handover, market, mix, offers, orders, placement
+from holdfast.core.draft import Draft
+from holdfast.core.orders import Tally
+from holdfast.core.packing import Bin
+from holdfast.core.remember import GRID
+from holdfast.model import action as do
+from holdfast.model.market import key_of
+from holdfast.model.node import COMING, Node
+from holdfast.model.replica import LIVE, Replica, Role, State
+from holdfast.model.units import HOUR, Millis
+from holdfast.model.workload import Service, Workload
+from holdfast.model.world import World
+from holdfast.reliability.losses import AFTER_LOSS_MS
+
+STAYS_HOURS_MAX = 48.0  # further ahead nobody looks
+
+
+def update(draft: Draft) -> None:
+    names = draft.workloads()
+    if draft.look["pool"] or draft.world.agenda.room_freed:
+        names.update(dict.fromkeys(draft.world.mixed))
+    for name in names:
+        if name in draft.world.mixed and not draft.world.workloads[name].paused:
+            _keep(draft, draft.world.workloads[name])
+
+
+def _keep(draft: Draft, workload: Workload) -> None:
+    rules = rules_of(workload)
+    if rules is None:
+        return
+    tally = orders.tallies(draft)
+    view = View(draft, workload, orders.payable(draft, tally, workload.priority))
+    fleet = view.fleet()
+    if not view.paid_rows:  # nobody offers what the floor is made of
+        rules = replace(rules, floor=min(rules.floor, fleet.on_demand_ready + fleet.on_demand_coming))
+    found = mix.orders(view.wanted, fleet, rules)
+    _keep_spares(draft, view, fleet, rules)
+    why = f"{workload.name}: {'; '.join(found.why)}"
+    for key in found.spot:
+        _launch(draft, tally, workload, key, why)
+    for _ in range(found.on_demand):
+        _launch(draft, tally, workload, _best_on_demand(draft, workload, tally), why)
+    standing = sum(not draft.world.nodes[copy.node].spot for copy in _copies(draft.world, workload))
+    floor = min(rules.floor, view.wanted)
+    if standing < floor:
+        _move(draft, workload, floor - standing, "its floor is on demand", spot=False)
+    elif found.release_on_demand:
+        count = min(found.release_on_demand, standing - floor)
+        _move(draft, workload, count, "spot is there in place of on demand", spot=True)
+
+
+def _keep_spares(draft: Draft, view: "View", fleet: mix.Fleet, rules: mix.MixRules) -> None:
+    """Empty spot nodes that wait for a copy are not idle, as many as are wanted beside those in use."""
+    goal = view.wanted - rules.floor + rules.spares if view.wanted > rules.floor else 0
+    used = sum(zone.count - zone.leaving for zone in fleet.zones) - len(view.waiting)
+    draft.kept.update(dict.fromkeys(view.waiting[: max(0, goal - used)]))
+
+
+def rules_of(workload: Workload) -> mix.MixRules | None:
+    shape = workload.shape
+    if not isinstance(shape, Service) or shape.mix is None:
+        return None
+    return mix.MixRules(floor=shape.mix.on_demand, spares=shape.mix.spares)
+
+
+def _launch(draft: Draft, tally: dict[str, Tally], workload: Workload, key: str, why: str) -> None:
+    if not key:
+        return
+    pool, offer = draft.offer_of(key)
+    kept = orders.kept(pool, workload.priority)
+    affordable = not draft.purse.refuses(pool, offer.price_micro_usd)
+    if affordable and orders.may_launch(draft, pool, tally[pool.name], kept=kept):
+        orders.launch(draft, tally[pool.name], pool, offer, why)
+
+
+def _best_on_demand(draft: Draft, workload: Workload, tally: dict[str, Tally]) -> str:
+    table = draft.market
+    mask = offers.suits(table, workload.needs) & ~table.bools["spot"]
+    ranked = market.rank(
+        table, market.Ask(), draft.now, mask & orders.payable(draft, tally, workload.priority)
+    )
+    return ranked[0].key if len(ranked) else ""
+
+
+def _move(draft: Draft, workload: Workload, count: int, why: str, *, spot: bool) -> None:
+    """So many copies on the other kind of node are succeeded by copies on this kind, where there is room."""
+    world = draft.world
+    for replica in list(_copies(world, workload)):
+        home, slot = world.nodes[replica.node], world.slots.get(replica.slot)
+        busy = slot is None or slot.id in draft.filled or bool(handover.newer(draft, replica))
+        wrong = home.spot is not spot and replica.state is State.READY and replica.id not in draft.ended
+        if count <= 0 or busy or not wrong:
+            continue
+        assert slot is not None
+        ask = handover.successors(draft, replica, workload)[0]
+        for found in placement.place_where(draft.room, ask, spot=spot):
+            draft.place(slot, workload, found, why)
+            count -= 1
+
+
+def _copies(world: World, workload: Workload) -> Iterator[Replica]:
+    for slot in world.of_workload.get(workload.name, ()):
+        if world.slots[slot].role is Role.ACTIVE:
+            for name in world.of_slot[slot]:
+                if world.replicas[name].state in LIVE:
+                    yield world.replicas[name]
+
+
+class View:
+    """What stands for one service, by offer."""
+
+    def __init__(self, draft: Draft, workload: Workload, payable: offers.Bools) -> None:
+        self.draft, self.workload, self.payable = draft, workload, payable
+        world, table = draft.world, draft.market
+        suiting = offers.suits(table, workload.needs)
+        self.spot_rows = [row for row in table.row.values() if suiting[row] and table.bools["spot"][row]]
+        self.paid_rows = [row for row in table.row.values() if suiting[row] and not table.bools["spot"][row]]
+        self.wanted = sum(
+            world.slots[slot].role is Role.ACTIVE for slot in world.of_workload.get(workload.name, ())
+        )
+        self.ready: dict[str, int] = {}
+        self.coming: dict[str, int] = {}
+        self.leaving: dict[str, int] = {}
+        self.waiting: list[str] = []  # spot nodes with room for one more
+        self._count()
+
+    def _count(self) -> None:
+        world = self.draft.world
+        homes = set()
+        for replica in _copies(world, self.workload):
+            node = world.nodes[replica.node]
+            homes.add(node.id)
+            ready = self.ready if replica.state is State.READY else self.coming
+            self._add(ready, node)
+            if node.deadline:
+                self._add(self.leaving, node)
+        for slot in world.of_workload.get(self.workload.name, ()):
+            if filled := self.draft.filled.get(slot):  # by this very plan
+                homes.add(filled)
+                self._add(self.coming, world.nodes[filled])
+        for pool in world.pools:
+            for node in (world.nodes[name] for name in world.in_pool[pool]):
+                if node.id not in homes and Bin.of(node).suits(self.workload.needs) and self._is_free(node):
+                    waits = node.spot and node.state not in COMING  # for a copy that stands on demand
+                    self._add(self.ready if waits else self.coming, node)
+                    if waits:
+                        self.waiting.append(node.id)
+        for action in self.draft.actions:
+            if isinstance(action, do.LaunchNode):
+                key = key_of(action.pool, action.offer) if action.spot else ""
+                self.coming[key] = self.coming.get(key, 0) + 1
+
+    def _is_free(self, node: Node) -> bool:
+        """On its way, or open with room for one."""
+        if node.state in COMING:
+            return True
+        room, asked = self.draft.room, self.workload.needs.resources
+        row = room.row.get(node.id)
+        fits = row is not None and room.cpu[row] >= asked.cpu_milli and room.memory[row] >= asked.memory_mib
+        return row is not None and bool(room.open[row]) and bool(fits)
+
+    def _add(self, counts: dict[str, int], node: Node) -> None:
+        key = key_of(node.pool, node.offer) if node.spot else ""
+        counts[key] = counts.get(key, 0) + 1
+
+    def fleet(self) -> mix.Fleet:
+        prices = self.draft.market.ints["price"]
+        dear = max((int(prices[row]) for row in self.spot_rows), default=0)
+        return mix.Fleet(
+            zones=(*(self._zone(row) for row in self.spot_rows), *self._unlisted()),
+            on_demand_price=min((int(prices[row]) for row in self.paid_rows), default=dear),
+            ready_ms=self._ready_ms(),
+            on_demand_ready=self.ready.get("", 0) - self.leaving.get("", 0),
+            on_demand_coming=self.coming.get("", 0),
+        )
+
+    def _unlisted(self) -> Iterator[mix.Zone]:
+        """Nodes of offers that cannot be had any more stand as well as others."""
+        listed = {"", *(self.draft.market.ids[row] for row in self.spot_rows)}
+        for key in dict.fromkeys((*self.ready, *self.coming)):
+            if key not in listed:
+                yield mix.Zone(
+                    name=key,
+                    price=0,
+                    stays_ms=mix.STAYS_MS_MIN,
+                    ready=self.ready.get(key, 0),
+                    coming=self.coming.get(key, 0),
+                    leaving=self.leaving.get(key, 0),
+                    refused=True,
+                )
+
+    def _zone(self, row: int) -> mix.Zone:
+        table, now = self.draft.market, self.draft.now
+        key, away = table.ids[row], not table.bools["there"][row]
+        stays = offers.outlook(table, now).weights[row] @ GRID.stays.clip(max=STAYS_HOURS_MAX)
+        seen_at = int(table.ints["seen_at"][row])
+        return mix.Zone(
+            name=key,
+            price=int(table.ints["price"][row]),
+            stays_ms=round(float(stays) * HOUR),
+            ready=self.ready.get(key, 0),
+            coming=self.coming.get(key, 0),
+            leaving=self.leaving.get(key, 0),
+            refused=int(table.ints["retry_at"][row]) > now or not self.payable[row],
+            taking=bool(away) and seen_at > 0 and now - seen_at < AFTER_LOSS_MS,
+        )
+
+    def _ready_ms(self) -> Millis:
+        expected = offers.outlook(self.draft.market, self.draft.now).ready_ms
+        rows = self.spot_rows or self.paid_rows
+        return round(float(expected[rows].mean())) if rows else offers.READY_MS_PRIOR

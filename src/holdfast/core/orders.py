@@ -1,0 +1,277 @@
+"""Which nodes are launched, for what has no room and for what a pool itself wants?
+
+Demand is what `failover` could not place. Nodes already on their way count as room: what fits on them is not
+ordered twice. For the rest the market says in which order to try the offers that suit (`market`): by what a
+useful hour will cost, chances and losses counted. Limits are kept here: pools' maxima, launches at a time,
+budgets and price ceilings, and back-offs, which are the offer's own where the offer failed and the pool's
+where its provider did.
+
+Where waiting is dear and the first choice doubtful, two nodes are asked for at once, in different domains,
+and whichever joins first stays (`capacity` ends the other).
+
+What waiting is worth: a minute of it, as much as `wait_worth` minutes of the cheapest node that would do.
+Somebody who pays for a node wants what runs on it more than the money. What a loss costs: the restart, half a
+checkpoint period for what has one, and for what has none and is exclusive an hour's work.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from functools import cached_property
+
+from holdfast.core import failover, market, offers, placement
+from holdfast.core.draft import Draft, Unmet
+from holdfast.core.packing import Apart, Bin, fill
+from holdfast.model import action as do
+from holdfast.model.course import Way
+from holdfast.model.node import COMING, JOINED, NodeState
+from holdfast.model.pool import Offer, Pool
+from holdfast.model.units import HOUR
+from holdfast.model.verdict import Level
+from holdfast.model.workload import Spread, Training, Workload
+from holdfast.model.world import World
+
+LOST_WORK_MS = HOUR  # by what is exclusive and saves nothing
+COMPANY_MS = HOUR  # what losing another copy at the same time costs
+
+
+class Tally:
+    """The nodes of one pool, counted once a turn; those that the plan gives `back` to work are usable."""
+
+    def __init__(self, world: World, pool: str, back: Collection[str] = ()) -> None:
+        nodes = [world.nodes[name] for name in world.in_pool.get(pool, ())]
+        self.coming = [node for node in nodes if node.state in COMING]
+        usable = [node for node in nodes if node.state in JOINED and node.state is not NodeState.QUARANTINED]
+        living = [node for node in usable if node.verdict.level is not Level.DEAD]
+        self.usable = [node for node in living if not node.deadline or node.id in back]
+        self.empty = [
+            n
+            for n in self.usable
+            if n.state is NodeState.READY and n.verdict.level is Level.ALIVE and not world.on_node[n.id]
+        ]
+        self.all = len(nodes)
+        self.ordered = 0
+
+    @cached_property
+    def by_offer(self) -> Counter[str]:
+        """How many there are or will be of each offer."""
+        return Counter(node.offer for node in (*self.usable, *self.coming))
+
+    @property
+    def count(self) -> int:
+        return len(self.usable) + len(self.coming) + self.ordered
+
+
+def tallies(draft: Draft) -> dict[str, Tally]:
+    """Of all pools, with what this plan has ordered already."""
+    found = {name: Tally(draft.world, name, draft.reopened) for name in draft.world.pools}
+    for action in draft.actions:
+        if isinstance(action, do.LaunchNode):
+            found[action.pool].ordered += 1
+            found[action.pool].by_offer[action.offer] += 1
+    return found
+
+
+class Pick:
+    """An offer that may be launched now."""
+
+    def __init__(self, pool: Pool, offer: Offer, why: str) -> None:
+        self.pool, self.offer, self.why = pool, offer, why
+
+
+def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
+    """Orders nodes for what could not be placed: first on what is free or coming, then on new ones."""
+    bins = list(_on_the_way(draft.world, tally))
+    for unmet in sorted(draft.unmet, key=lambda u: (-u.workload.priority, u.workload.name)):
+        needs = draft.needs_of(unmet.workload)
+        if draft.ways.get(unmet.workload.name) is Way.WAIT or unmet.workload.name in draft.world.mixed:
+            continue  # for what waits nothing is bought; for a mix `mixing` does it
+        one_each = unmet.at_least > 1 or needs.spread is Spread.REQUIRE
+        apart = Apart.of(draft.world, needs, draft.copies_at(unmet.workload.name))
+        left = unmet.count - _fits_now(draft, unmet, apart)
+        left -= fill(bins, needs, left, one_each=one_each, apart=apart)
+        company = Company(draft, unmet.workload)
+        while left > 0:
+            picks = best(draft, tally, unmet.workload, apart, company)
+            if not picks:
+                break
+            bin_ = Bin.new(picks[0].pool, picks[0].offer)
+            took = fill([bin_], needs, left, one_each=one_each, apart=apart)
+            if not took:
+                break
+            why = f"{left} of {unmet.workload.name} have no room"
+            left -= took
+            bins.append(bin_)
+            company.add(picks[0].offer)
+            _launch_picks(draft, tally, picks, unmet.workload.priority, why)
+
+
+def _on_the_way(world: World, tally: dict[str, Tally]) -> Iterator[Bin]:
+    """Of two that were asked for at once one will go again."""
+    for pool in tally.values():
+        for node in pool.coming:
+            other = world.nodes.get(node.hedge)
+            if other is None or other.state not in COMING or node.id < other.id:
+                yield Bin.of(node)
+
+
+def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:
+    """Work that waits for a proof or for a victim to stop has room already, perhaps. What is to move to spot
+    is not helped by room beside it on demand."""
+    if unmet.at_least > 1:
+        return 0
+    ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again)
+    to_spot = draft.ways.get(unmet.workload.name) is Way.SPOT
+    room = draft.room
+    spots = placement.place_where(room, ask, spot=True) if to_spot else placement.place(room, ask)
+    for spot in spots:
+        if apart is not None:
+            apart.note(draft.world.nodes[spot.node].place)
+    return len(spots)
+
+
+class Company:
+    """The domains in which copies of a workload stand, or will by this plan. A gang has none: its members are
+    lost together wherever they are."""
+
+    def __init__(self, draft: Draft, workload: Workload) -> None:
+        self.counted = workload.needs.spread is not Spread.NONE and not isinstance(workload.shape, Training)
+        self.level = offers.domain_level(workload.needs.spread_over)
+        nodes = draft.copies_at(workload.name) if self.counted else ()
+        self.crowd = Counter(draft.world.nodes[name].place.domain(self.level) for name in nodes)
+
+    def add(self, offer: Offer) -> None:
+        if self.counted:
+            self.crowd[offer.place.domain(self.level)] += 1
+
+    def told(self) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted(self.crowd.items()))
+
+
+def best(
+    draft: Draft, tally: dict[str, Tally], workload: Workload, apart: Apart | None, company: Company
+) -> list[Pick]:
+    """What to launch next for one more of the workload: nothing, one, or two of which one will stay."""
+    table = draft.market
+    suiting = offers.suits(table, draft.needs_of(workload))
+    if draft.ways.get(workload.name) is Way.SPOT:
+        suiting = suiting & table.bools["spot"]
+    mask = suiting & payable(draft, tally, workload.priority)
+    if apart is not None:
+        mask = mask & offers.outside(table, apart.level, apart.taken)
+    ranking = market.rank(table, _ask(draft, workload, suiting, company), draft.now, mask)
+    return [_pick(draft, candidate) for candidate in market.hedge(ranking)]
+
+
+def payable(draft: Draft, tally: dict[str, Tally], priority: int) -> offers.Bools:
+    """The offers of pools that may launch one more for such a priority, at no more than that may cost."""
+    may = {
+        name: draft.purse.most(pool)
+        for name, pool in draft.world.pools.items()
+        if may_launch(draft, pool, tally[name], kept=kept(pool, priority))
+    }
+    return offers.within(draft.market, may)
+
+
+def _ask(draft: Draft, workload: Workload, suiting: offers.Bools, company: Company) -> market.Ask:
+    prices = draft.market.ints["price"][suiting]
+    worth = draft.world.policy.capacity.wait_worth
+    return market.Ask(
+        loss_ms=_loss_ms(workload),
+        wait_micro_usd=round(worth * int(prices.min()) / 60) if len(prices) else 0,
+        spot=workload.needs.spot,
+        spread_over=company.level,
+        company=company.told(),
+        company_ms=COMPANY_MS if company.counted else 0,
+    )
+
+
+def _loss_ms(workload: Workload) -> int:
+    if workload.checkpoint_ms:
+        return workload.move_cost_ms + workload.checkpoint_ms // 2
+    return workload.move_cost_ms + (LOST_WORK_MS if workload.exclusive else 0)
+
+
+def _pick(draft: Draft, candidate: market.Candidate) -> Pick:
+    pool, offer = draft.offer_of(candidate.key)
+    return Pick(pool, offer, candidate.why)
+
+
+def _launch_picks(draft: Draft, tally: dict[str, Tally], picks: list[Pick], priority: int, why: str) -> None:
+    first = picks[0]
+    if len(picks) == 1 or not _may_both(draft, tally, first, picks[1], priority):
+        launch(draft, tally[first.pool.name], first.pool, first.offer, why)
+        return
+    names = [f"{pick.pool.name}-{draft.launched + 1 + number}" for number, pick in enumerate(picks)]
+    for pick, other in zip(picks, reversed(names), strict=True):
+        told = f"{why}; {other} as well, and the first one that is ready stays"
+        launch(draft, tally[pick.pool.name], pick.pool, pick.offer, told, hedge=other)
+
+
+def _may_both(draft: Draft, tally: dict[str, Tally], first: Pick, second: Pick, priority: int) -> bool:
+    """Is there money and room for the second beside the first?"""
+    pool, both = second.pool, first.offer.price_micro_usd + second.offer.price_micro_usd
+    paid = draft.purse.fleet.refuses(both) == "" and draft.purse.pools[pool.name].refuses(both) == ""
+    return paid and may_launch(draft, pool, tally[pool.name], others=1, kept=kept(pool, priority))
+
+
+def kept(pool: Pool, priority: int) -> int:
+    """Nodes that are not for such a priority."""
+    return pool.reserve.nodes if priority < pool.reserve.priority else 0
+
+
+def may_launch(draft: Draft, pool: Pool, tally: Tally, *, others: int = 0, kept: int = 0) -> bool:
+    """`others`: ordered beside this one. `kept`: for something more important."""
+    state, policy = draft.world.pool_states[pool.name], draft.world.policy.capacity
+    ordered = tally.ordered + others
+    within = tally.all + ordered + kept < pool.max and ordered < policy.launches_at_once
+    return bool(draft.world.offers[pool.name]) and pool.can_launch and within and draft.now >= state.retry_at
+
+
+def may_grow(draft: Draft, workload: Workload) -> bool:
+    """Is a node on the way, or would one be launched, that could take one more of it?"""
+    tally = {name: Tally(draft.world, name) for name in draft.world.pools}
+    apart = Apart.of(draft.world, workload.needs, draft.copies_at(workload.name))
+    if fill(list(_on_the_way(draft.world, tally)), workload.needs, 1, one_each=False, apart=apart):
+        return True
+    return bool(best(draft, tally, workload, apart, Company(draft, workload)))
+
+
+def launch(
+    draft: Draft,
+    tally: Tally,
+    pool: Pool,
+    offer: Offer,
+    why: str,
+    *,
+    standby: bool = False,
+    hedge: str = "",
+) -> None:
+    tally.by_offer[offer.name] += 1
+    tally.ordered += 1
+    draft.purse.take(pool.name, offer.price_micro_usd)
+    draft.launched += 1
+    draft.add(
+        do.LaunchNode(
+            node=f"{pool.name}-{draft.launched}",
+            pool=pool.name,
+            offer=offer.name,
+            place=offer.place,
+            capacity=offer.capacity,
+            price_micro_usd=offer.price_micro_usd,
+            spot=offer.spot,
+            standby=standby,
+            hedge=hedge,
+            why=why,
+        )
+    )
+
+
+def next_offer(draft: Draft, pool: Pool, tally: Tally) -> Offer | None:
+    """For the pool's own sake: spread over its offers' places, those with the fewest first, and of equals the
+    one that the market puts first."""
+    if not may_launch(draft, pool, tally):
+        return None
+    mask = offers.within(draft.market, {pool.name: draft.purse.most(pool)})
+    ranked = market.rank(draft.market, market.Ask(), draft.now, mask)
+    found = [draft.offer_of(key)[1] for key in ranked.keys]
+    return min(found, key=lambda offer: tally.by_offer[offer.name], default=None)

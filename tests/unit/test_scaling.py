@@ -1,0 +1,216 @@
+"""How many replicas, and why."""
+
+import msgspec
+import pytest
+
+from holdfast.core.forecast import Tracker
+from holdfast.core.scaling import (
+    Rules,
+    Scheduled,
+    Size,
+    Standing,
+    Wishes,
+    ceiling,
+    floor,
+    ours,
+    target_tracking,
+    weigh,
+)
+from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
+
+STEP = 15 * SECOND
+START = 10 * DAY
+RULES = Rules(least=1, most=200)
+
+
+def seen(*demands: float, repeat: int = 40) -> Tracker:
+    """So many readings of each, a little apart from one another, as real ones are."""
+    tracker = Tracker()
+    at = START
+    for demand in demands:
+        for number in range(repeat):
+            tracker.see(at, demand * (1.0 + 0.001 * (number % 7)))
+            at += STEP
+    return tracker
+
+
+def decide(tracker: Tracker, standing: Standing, rules: Rules = RULES, later: int = 0) -> Size:
+    assert tracker.at is not None
+    return settled(rules, standing, tracker, tracker.at + later)
+
+
+def settled(rules: Rules, standing: Standing, tracker: Tracker, now: int, most: int | None = None) -> Size:
+    """As if it had wanted the same for a long time: what is decided when nothing is waited for."""
+    wishes = Wishes()
+    ours(rules, standing, tracker, wishes, now - HOUR, most)
+    ours(rules, standing, tracker, wishes, now - HOUR + 1, most)
+    return ours(rules, standing, tracker, wishes, now, most)
+
+
+def test_it_wants_enough_for_what_may_come_within_the_lead_time() -> None:
+    size = decide(seen(20.0, repeat=2000), Standing(ready=10))
+    assert 21 <= size.wanted <= 24
+    assert "may reach" in size.why
+    assert size.lead is not None
+    assert size.lead.peak >= 20.0
+
+
+def test_a_jump_acts_at_once() -> None:
+    tracker = seen(10.0, repeat=2000)
+    assert tracker.at is not None
+    tracker.see(tracker.at + STEP, 30.0)
+    assert decide(tracker, Standing(ready=12)).wanted >= 30
+
+
+def test_it_goes_down_only_to_what_the_coming_hour_will_not_ask_back() -> None:
+    """Every twenty minutes it rises to thirty, so ten are not let go in between."""
+    tracker = seen(*[10.0, 30.0] * 40, 10.0, repeat=20)
+    assert decide(tracker, Standing(ready=34)).wanted >= 30
+    calm = seen(30.0, *[10.0] * 99, repeat=40)
+    assert decide(calm, Standing(ready=34)).wanted < 15
+
+
+def test_a_new_leader_lets_nothing_go_before_it_has_looked_for_a_while() -> None:
+    tracker, wishes = seen(5.0, repeat=2000), Wishes()
+    assert tracker.at is not None
+    wanted = []
+    for number in range(30):
+        tracker.see(tracker.at + STEP, 5.0 + 0.001 * (number % 5))
+        wanted.append(ours(RULES, Standing(ready=30), tracker, wishes, tracker.at).wanted)
+    assert wanted[:20] == [30] * 20
+    assert wanted[-1] < 10
+
+
+def test_what_is_coming_counts_as_there() -> None:
+    tracker = seen(20.0, repeat=2000)
+    both = decide(tracker, Standing(ready=10, coming=13))
+    assert both.wanted == decide(tracker, Standing(ready=23)).wanted
+
+
+def test_a_longer_lead_time_wants_no_fewer() -> None:
+    tracker = seen(*[15.0, 20.0, 18.0, 25.0] * 30, repeat=10)
+    wanted = [decide(tracker, Standing(1, lead_ms=lead)).wanted for lead in (MINUTE, 5 * MINUTE, 10 * MINUTE)]
+    assert wanted == sorted(wanted)
+
+
+@pytest.mark.parametrize("later", [3 * MINUTE, HOUR, DAY])
+def test_an_old_signal_holds_what_there_is(later: int) -> None:
+    size = decide(seen(1.0), Standing(ready=30), later=later)
+    assert size.wanted == 30
+    assert "old" in size.why
+
+
+def test_without_any_signal_it_holds_or_rises_to_the_fallback() -> None:
+    assert settled(RULES, Standing(ready=7), Tracker(), START).wanted == 7
+    rules = msgspec.structs.replace(RULES, fallback=12)
+    assert settled(rules, Standing(ready=7), Tracker(), START).wanted == 12
+    assert settled(rules, Standing(ready=15), Tracker(), START).wanted == 15
+
+
+def test_a_stuck_signal_takes_nothing_away() -> None:
+    tracker = seen(5.0)
+    for number in range(60):
+        tracker.see(START + HOUR + number * STEP, 2.0)
+    size = decide(tracker, Standing(ready=30))
+    assert size.wanted == 30
+    assert "stuck" in size.why
+
+
+def test_the_bounds_hold_and_the_budget_before_the_least() -> None:
+    tracker = seen(50.0)
+    rules = Rules(least=4, most=20)
+    assert decide(tracker, Standing(ready=3), rules).wanted == 20
+    assert settled(rules, Standing(ready=3), tracker, START + 40 * STEP, most=2).wanted == 2
+    assert decide(seen(0.1, repeat=2000), Standing(ready=4), rules).wanted == 4
+    assert ceiling(rules, most=-3) == 0
+
+
+def test_steps_are_limited_but_waking_is_not() -> None:
+    rules = msgspec.structs.replace(RULES, up_per_minute=3, down_per_minute=2)
+    assert decide(seen(50.0), Standing(ready=10, added_lately=1), rules).wanted == 12
+    assert decide(seen(1.0, repeat=2000), Standing(ready=20, removed_lately=0), rules).wanted == 18
+    assert decide(seen(1.0, repeat=2000), Standing(ready=20, removed_lately=2), rules).wanted == 20
+
+
+ZERO = Rules(least=0, most=50, idle_ms=10 * MINUTE, up_per_minute=0)
+
+
+def test_it_goes_to_zero_only_after_so_long_without_demand() -> None:
+    assert decide(seen(3.0, 0.0, repeat=30), Standing(ready=2), ZERO).wanted >= 1
+    assert decide(seen(3.0, 0.0, repeat=50), Standing(ready=2), ZERO).wanted == 0
+    never = msgspec.structs.replace(ZERO, idle_ms=None)
+    assert decide(seen(3.0, 0.0, repeat=500), Standing(ready=2), never).wanted >= 1
+
+
+def test_zero_stays_zero_and_whoever_waits_wakes_it_at_once() -> None:
+    idle = seen(3.0, 0.0, repeat=50)
+    assert decide(idle, Standing(ready=0), ZERO).wanted == 0
+    assert decide(idle, Standing(ready=0, pending=1), ZERO).wanted >= 1
+    assert settled(ZERO, Standing(ready=0, pending=1), Tracker(), START).wanted >= 1
+    assert decide(idle, Standing(ready=0, pending=1), ZERO, later=DAY).wanted >= 1
+
+
+def test_those_who_wait_too_long_get_more_unless_more_is_coming() -> None:
+    rules = msgspec.structs.replace(RULES, wait_ms_max=2 * SECOND)
+    tracker = seen(5.0, repeat=2000)
+    late = Standing(ready=10, pending=50, oldest_wait_ms=3 * SECOND)
+    assert decide(tracker, late, rules).wanted == 15
+    coming = msgspec.structs.replace(late, coming=5)
+    assert decide(tracker, coming, rules).wanted <= 15
+    very = msgspec.structs.replace(late, oldest_wait_ms=HOUR)
+    assert decide(tracker, very, rules).wanted == 20
+
+
+MONDAY = 4 * DAY  # 1970-01-05
+
+
+@pytest.mark.parametrize(
+    ("now", "least"),
+    [
+        (MONDAY + 8 * HOUR - 1, 1),
+        (MONDAY + 8 * HOUR, 10),
+        (MONDAY + 18 * HOUR - 1, 10),
+        (MONDAY + 18 * HOUR, 1),
+        (MONDAY + 5 * DAY + 9 * HOUR, 1),  # Saturday
+        (MONDAY + 4 * DAY + 23 * HOUR, 5),  # Friday night
+        (MONDAY + 5 * DAY + HOUR, 5),  # and what is left of it
+        (MONDAY + 5 * DAY + 23 * HOUR, 1),
+    ],
+)
+def test_scheduled_minimums(now: int, least: int) -> None:
+    office = Scheduled((0, 1, 2, 3, 4), 8 * 60, 18 * 60, 10)
+    friday_night = Scheduled((4,), 22 * 60, 2 * 60, 5)
+    rules = Rules(schedule=(office, friday_night))
+    assert floor(rules, now) == least
+    east = msgspec.structs.replace(rules, offset_ms=2 * HOUR)
+    assert floor(east, now - 2 * HOUR) == least
+
+
+def test_target_tracking_does_what_kubernetes_does() -> None:
+    wishes = Wishes()
+
+    def want(have: int, demand: float, now: int) -> int:
+        tracker = Tracker()
+        tracker.see(now, demand)
+        return target_tracking(RULES, Standing(ready=have), tracker, wishes, now).wanted
+
+    assert want(10, 7.5, START) == 10  # within a tenth
+    assert want(10, 14.0, START + STEP) == 20
+    assert want(10, 70.0, START + 2 * STEP) == 20  # at most twice
+    assert want(2, 70.0, START + 3 * STEP) == 6  # or four more
+    assert want(20, 7.0, START + 4 * STEP) == 20  # the most of the last five minutes
+    assert want(20, 7.0, START + 10 * MINUTE) == 10
+
+
+def test_target_tracking_takes_nothing_away_without_a_signal() -> None:
+    assert target_tracking(RULES, Standing(ready=9), Tracker(), Wishes(), START).wanted == 9
+
+
+def test_a_decision_can_be_weighed_against_the_others() -> None:
+    tracker, standing = seen(*[20.0, 24.0] * 40, repeat=10), Standing(ready=30)
+    size = weigh(RULES, standing, tracker, decide(tracker, standing))
+    by_name = {other.name: other for other in size.alternatives}
+    assert by_name["one fewer"].replicas == size.wanted - 1
+    assert by_name["one fewer"].enough <= by_name["as decided"].enough <= by_name["one more"].enough
+    assert by_name["target tracking"].replicas == 35
+    assert by_name["as it is"].replica_hours == 30.0
