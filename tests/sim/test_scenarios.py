@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.files import scenario as files
+from holdfast.sim.gateway import Served
 from holdfast.sim.result import Result, tell
 from holdfast.sim.run import Simulation
 
@@ -33,6 +34,16 @@ class Told:
         return next(
             float(line.split("s", 1)[0]) for line in self.lines if all(word in line for word in words)
         )
+
+    def between(self, start: float, end: float, *words: str) -> int:
+        """How many lines with all of these were told from one second to another."""
+        timed = [line for line in self.lines[: self.lines.index("---")] if all(w in line for w in words)]
+        return sum(start <= float(line.split("s", 1)[0]) < end for line in timed)
+
+    @property
+    def served(self) -> Served:
+        """Of the service that scales."""
+        return next(w.served for w in self.result.workloads if w.served is not None)
 
 
 def run(path: Path) -> Told:
@@ -90,6 +101,9 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
     # work leaves before the node does
     "spot-notice": lambda told: told.at("web/0.2", "ready") <= told.at("web/0.1", "StopReplica"),
     "drain-and-rolling-update": lambda told: told.has("service", "available 100 %"),
+    "the-evening": lambda told: (
+        sum("TerminateNode" in line for line in told.lines) == 3 and told.has("api", "available 100 %")
+    ),
     # never two at once
     "exclusive-job-across-a-partition": lambda told: (
         told.at("ledger/0.2", "PlaceReplica") - told.at("cut") >= 30 and told.has("ledger/0.1", "fenced")
@@ -102,6 +116,55 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
         told.at("web/0.2", "PlaceReplica") < told.at("cp-2", "leads") < told.at("web/0", "ready on std-e")
     ),
     "out-of-stock": lambda told: told.has("CapacityShort"),
+    "provider-answers-late": lambda told: (
+        sum("LaunchNode" in line for line in told.lines) == 1
+        and told.at("OutcomeUnknown") < told.at("std-1", "joined")
+    ),
+    "credentials-expire": lambda told: (
+        told.at("Denied") < told.at("std-a", "provider confirms") and told.has("std-6", "joined")
+    ),
+    # spot
+    "spot-market": lambda told: (
+        told.has("service", "available 100 %") and told.at("3 of a to be had") < told.at("spot-17", "joined")
+    ),
+    # load: it does not flap, jumps act at once, nobody who waits is lost, and what is not known takes nothing
+    "a-day-of-load": lambda told: told.served.turns_a_day <= 24 and told.served.lost_share < 0.001,
+    "burst-beyond-the-forecast": lambda told: (
+        told.between(900, 910, "LaunchNode") + told.between(900, 910, "PlaceReplica") > 0
+        and told.served.lost_share < 0.06  # a boot of 45 s in a burst of 240 s, which nobody could foresee
+    ),
+    "to-zero-and-back": lambda told: (
+        told.served.lost == 0 and told.served.waited > 0 and told.has("wants 0 replicas")
+    ),
+    "signals-missing": lambda told: told.at("StopReplica") >= 5400,
+    "signal-stuck": lambda told: (
+        told.has("is stuck at one value") and not told.between(told.at("is stuck"), 4200, "StopReplica")
+    ),
+    "absurd-metrics": lambda told: (
+        told.has("signals absurd")
+        and not told.between(900, 1800, "wants")
+        and not told.between(900, 1800, "TerminateNode")
+    ),
+    # money
+    "budget-in-mid-scale-up": lambda told: (
+        told.has("wants 10 replicas") and told.between(0, 3000, "LaunchNode") == 4
+    ),
+    "month-used-up": lambda told: told.result.cost_usd < 3 and told.has("GiveNotice", "used up"),
+    "price-spike-above-the-ceiling": lambda told: (
+        not told.between(660, 2100, "cheap-", "LaunchNode")
+        and told.between(660, 2100, "dear-", "LaunchNode") > 0
+        and told.between(2160, 4500, "cheap-", "LaunchNode") > 0
+    ),
+    # providers
+    "offers-that-vanish": lambda told: (
+        told.has("cheap-", "CapacityShort") and told.at("ready on dear-") - told.at("more", "applied") < 60
+    ),
+    "throttled-provider": lambda told: (
+        told.between(360, 600, "LaunchNode") <= 12 and told.between(600, 1800, "joined") >= 5
+    ),
+    "late-answers-while-growing": lambda told: (
+        told.has("nobody here knows it") and told.between(600, 3600, "joined") >= 3
+    ),
     # gangs
     "gang-with-a-standby": lambda told: told.has("PromoteStandby") and told.has("4 of 4 done"),
     "gang-without-a-standby": lambda told: told.has("goes on with 3 of 4") and told.has("grows to 4"),

@@ -364,6 +364,8 @@ def test_every_number_of_the_policy_can_be_written_and_comes_back(tmp_path: Path
         for field in msgspec.structs.fields(table.type):
             name = field.name.removesuffix("_ms")
             value = getattr(getattr(Policy(), table.name), field.name)
+            if value is None:
+                continue  # nothing, which cannot be written
             shown = show_duration(value) if name != field.name else msgspec.json.encode(value).decode()
             lines.append(f"{name} = {shown}")
     file = tmp_path / "policy.toml"

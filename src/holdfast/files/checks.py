@@ -9,6 +9,7 @@ from typing import NamedTuple
 from holdfast.files import fleet_checks, policy_checks
 from holdfast.files.fault_checks import changes_can_happen, faults_can_happen
 from holdfast.files.forms import ScenarioForm
+from holdfast.files.markets import markets_name_offers
 from holdfast.files.problem import Problem, did_you_mean
 
 
@@ -49,6 +50,15 @@ def pool_limits_are_in_order(form: ScenarioForm) -> Iterator[Problem]:
 def workloads_have_the_fields_of_their_kind(form: ScenarioForm) -> Iterator[Problem]:
     for number, workload in enumerate(form.workloads):
         yield from fleet_checks.shape_problems(f"workloads[{number}].", workload)
+
+
+def loads_are_of_services_that_scale(form: ScenarioForm) -> Iterator[Problem]:
+    for number, workload in enumerate(form.workloads):
+        load, taken = workload.load, workload.scale.per_replica if workload.scale else {}
+        if load.model_fields_set and load.signal not in taken:
+            text = f"expected what one replica takes of {load.signal}, got nothing"
+            example = f"{{ {load.signal} = 4 }}"
+            yield Problem(f"workloads[{number}].scale.per_replica", text, f"Try: per_replica = {example}")
 
 
 def after_names_workloads(form: ScenarioForm) -> Iterator[Problem]:
@@ -115,9 +125,14 @@ CHECKS: Iterable[Check] = (
     Check(names_are_unique, _reads("pools.name", "workloads.name", "pools.offers", "pools.zones")),
     Check(pool_limits_are_in_order, _reads("pools.zones", "pools.offers")),
     Check(workloads_have_the_fields_of_their_kind, _reads("workloads", "workloads.kind", "workloads.?")),
+    Check(
+        loads_are_of_services_that_scale,
+        _reads("workloads", "workloads.kind", "workloads.scale", "workloads.load", "workloads.?"),
+    ),
     Check(after_names_workloads, _reads("workloads", "workloads.name")),
     Check(after_has_no_circle, _reads("workloads.name")),
     Check(providers_are_used, _reads(*POOL_FACTS, "pools")),
+    Check(markets_name_offers, _reads("pools.zones", "pools.offers", "pools.market", "pools.?")),
     Check(all_begins_before_the_end, _reads("lasts")),
     Check(
         faults_can_happen,

@@ -1,19 +1,22 @@
 """From the tables of a file to the scenario that the simulator runs; for tables that have been checked."""
 
-from holdfast.files import fleet_convert
+from collections.abc import Mapping
+
+from holdfast.files import fleet_convert, load_forms
 from holdfast.files.forms import PoolForm, ScenarioForm, WorkloadForm
 from holdfast.model.units import MINUTE
+from holdfast.sim.market import Market
 from holdfast.sim.scenario import PoolSetup, Scenario, WorkloadSetup
 
 
-def scenario(form: ScenarioForm, name: str) -> Scenario:
+def scenario(form: ScenarioForm, name: str, markets: Mapping[str, Market] | None = None) -> Scenario:
     return Scenario(
         name=name,
         title=form.title,
         seed=form.seed,
         lasts_ms=form.lasts,
         settle_ms=min(15 * MINUTE, form.lasts // 2) if form.settle is None else form.settle,
-        pools=tuple(pool_setup(pool) for pool in form.pools),
+        pools=tuple(pool_setup(pool, (markets or {}).get(pool.name)) for pool in form.pools),
         workloads=tuple(workload_setup(workload) for workload in form.workloads),
         providers=form.providers,
         network=form.network,
@@ -26,15 +29,16 @@ def scenario(form: ScenarioForm, name: str) -> Scenario:
     )
 
 
-def pool_setup(form: PoolForm) -> PoolSetup:
+def pool_setup(form: PoolForm, market: Market | None = None) -> PoolSetup:
     least = form.nodes if form.min is None else form.min
     most = max(form.nodes, least) if form.max is None else form.max
     pool = fleet_convert.pool(form, least, most, tuple(fleet_convert.offers(form)))
-    return PoolSetup(pool, form.nodes, form.mtbf, form.repair, form.preempt_every)
+    return PoolSetup(pool, form.nodes, form.mtbf, form.repair, form.preempt_every, market)
 
 
 def workload_setup(form: WorkloadForm) -> WorkloadSetup:
-    return WorkloadSetup(fleet_convert.workload(form), form.program, form.applied_at)
+    workload = fleet_convert.workload(form)
+    return WorkloadSetup(workload, form.program, form.applied_at, load_forms.load(form.load))
 
 
 def first_nodes(pool: str, nodes: int) -> list[str]:

@@ -1,6 +1,7 @@
 """pydantic's list of errors as problems that a person can act on."""
 
 from collections.abc import Sequence
+from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -126,4 +127,6 @@ def _model(type_: Any) -> Any:
     if get_origin(type_) is Annotated:
         marks = [mark for mark in get_args(type_)[1:] if isinstance(mark, Mirror)]
         return marks[0].model if marks else get_args(type_)[0]
+    if get_origin(type_) is UnionType:  # a table, or none
+        return next(each for each in get_args(type_) if each is not NoneType)
     return type_

@@ -8,7 +8,7 @@ from holdfast.files.fleet_forms import Kind
 from holdfast.files.forms import Deed, ScenarioForm
 from holdfast.files.problem import Problem, did_you_mean
 from holdfast.model.place import Level
-from holdfast.sim.scenario import OF_PROVIDERS, Change, Fault, Trouble
+from holdfast.sim.scenario import OF_PROVIDERS, OF_SIGNALS, Change, Fault, Trouble
 
 OF_NODES = frozenset(
     {
@@ -22,7 +22,7 @@ OF_NODES = frozenset(
         Fault.SPOT_TAKEN,
     }
 )
-MUST_LAST = {*OF_PROVIDERS, Fault.PARTITION, Fault.CONTROL_PAUSE, Fault.STORE_CUT}
+MUST_LAST = {*OF_PROVIDERS, *OF_SIGNALS, Fault.PARTITION, Fault.CONTROL_PAUSE, Fault.STORE_CUT}
 OF_WORKLOADS = frozenset({Deed.DELETE, Deed.PAUSE, Deed.RESUME, Deed.SCALE, Deed.UPDATE})
 
 
@@ -71,6 +71,10 @@ def _names(where: str, trouble: Trouble, known: Known) -> Iterator[Problem]:
     if trouble.control and trouble.control not in known.controls:
         text = f'expected a control plane, got "{trouble.control}"'
         yield Problem(f"{where}.control", text, did_you_mean(trouble.control, known.controls))
+    told = {name for name, workload in known.workloads.items() if workload.load.model_fields_set}
+    if trouble.workload and trouble.workload not in told:
+        text = f'expected a service with a load, got "{trouble.workload}"'
+        yield Problem(f"{where}.workload", text, did_you_mean(trouble.workload, told))
 
 
 def _what_it_needs(where: str, trouble: Trouble, known: Known) -> Iterator[Problem]:

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.files.fleet_forms import Kind, PoolFields, WorkloadFields
 from holdfast.files.problem import Problem
+from holdfast.files.scale_forms import ScaleForm
+from holdfast.model.scale import Signal
 
 SHAPE_FIELDS: dict[Kind, tuple[str, ...]] = {
-    Kind.SERVICE: ("replicas", "availability", "standby"),
-    Kind.JOB: ("standby",),
+    Kind.SERVICE: ("replicas", "availability", "standby", "scale", "mix"),
+    Kind.JOB: ("standby", "deadline", "work"),
     Kind.TRAINING: ("nodes_min", "nodes_max", "standby"),
     Kind.SWEEP: ("tasks", "parallel"),
 }
@@ -28,6 +30,9 @@ def pool_limits(where: str, pool: PoolFields) -> Iterator[Problem]:
     if pool.min is not None and pool.max is not None and pool.min > pool.max:
         text = f"expected at most max ({pool.max}), got {pool.min}"
         yield Problem(f"{where}min", text, f"Try: min = {pool.max}")
+    if pool.standby_covers >= 1:
+        text = "expected a share below 100 %, got all: no number of nodes covers everything"
+        yield Problem(f"{where}standby_covers", text, 'Try: standby_covers = "99%"')
     if len(set(pool.zones)) < len(pool.zones):
         yield Problem(f"{where}zones", "expected each zone once, got one twice")
 
@@ -46,9 +51,43 @@ def shape_problems(where: str, workload: WorkloadFields) -> Iterator[Problem]:
     if least is not None and most is not None and least > most:
         text = f"expected at most nodes_max ({most}), got {least}"
         yield Problem(f"{where}nodes_min", text, f"Try: nodes_min = {most}")
+    yield from deadline_problems(where, workload)
+    yield from scale_problems(f"{where}scale.", workload.scale)
     if workload.availability is not None and not 0 < workload.availability < 1:
         text = f"expected a share above 0 and below 1, got {workload.availability:g}"
         yield Problem(f"{where}availability", text, 'Try: availability = "99.9%"')
+
+
+def deadline_problems(where: str, workload: WorkloadFields) -> Iterator[Problem]:
+    deadline, work = workload.deadline, workload.work
+    if deadline is not None and work is None:
+        text = "expected how long the job takes without interruption, got nothing"
+        yield Problem(f"{where}work", text, "Try: work = 48h")
+    if work is not None and deadline is None:
+        text = "expected a deadline beside the work, got none"
+        yield Problem(f"{where}deadline", text, "Try: deadline = 52h")
+    if deadline is not None and work is not None and work + workload.move_cost > deadline:
+        text = "expected a deadline that the work and one start fit in, got less"
+        yield Problem(f"{where}deadline", text, "Try: a later deadline")
+
+
+def scale_problems(where: str, scale: ScaleForm | None) -> Iterator[Problem]:
+    if scale is None:
+        return
+    if scale.min > scale.max:
+        yield Problem(
+            f"{where}min", f"expected at most max ({scale.max}), got {scale.min}", "Try: a larger max"
+        )
+    if not 0.5 <= scale.confidence < 1:
+        text = f"expected a share from 50 % to below 100 %, got {scale.confidence:g}"
+        yield Problem(f"{where}confidence", text, 'Try: confidence = "98%"')
+    if scale.query and not scale.prometheus:
+        text = "expected where the queries are asked, got nothing"
+        yield Problem(f"{where}prometheus", text, "Try: prometheus = http://127.0.0.1:9090")
+    for signal in scale.query:
+        if signal not in scale.per_replica and signal not in (Signal.QUEUE, Signal.OLDEST_WAIT):
+            text = f"expected a signal that is in per_replica, got {signal}"
+            yield Problem(f"{where}query", text, f"Try: per_replica = {{ {signal}: 10 }}")
 
 
 def circles(workloads: Sequence[tuple[str, WorkloadFields]]) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, WorkloadFields
+from holdfast.files.scale_forms import scale_of
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.program import Program
@@ -22,12 +23,18 @@ def pool(
         min=least,
         max=most,
         standby=form.standby,
+        standby_covers=form.standby_covers,
         labels=form.labels,
         taints=form.taints,
         can_launch=form.can_launch,
         can_terminate=form.can_terminate,
         can_reset=form.can_reset,
+        lists_offers=form.lists_offers,
+        lists_stock=form.lists_stock,
         idle_ms=form.idle,
+        budget=form.budget,
+        reserve=form.reserve,
+        price_max_micro_usd=form.price_max,
         settings=settings or {},
     )
 
@@ -86,9 +93,10 @@ def shape(form: WorkloadFields) -> Shape:
     standby = form.standby or 0
     match form.kind:
         case Kind.SERVICE:
-            return Service(form.replicas or 1, standby, form.availability or 0.0)
+            scale = scale_of(form.scale) if form.scale is not None else None
+            return Service(form.replicas or 1, standby, form.availability or 0.0, scale, form.mix)
         case Kind.JOB:
-            return Job(standby)
+            return Job(standby, form.deadline or 0, form.work or 0)
         case Kind.TRAINING:
             least = form.nodes_min or 1
             return Training(least, form.nodes_max or least, standby)

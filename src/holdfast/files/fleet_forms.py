@@ -17,6 +17,7 @@ from holdfast.files.leaf import (
     MEMORY,
     MONEY,
     NAMES,
+    OFFER,
     SHARE,
     TEXT,
     choice,
@@ -24,9 +25,12 @@ from holdfast.files.leaf import (
     whole,
 )
 from holdfast.files.mirror import Mirror, Strict
+from holdfast.files.scale_forms import ScaleForm
+from holdfast.model.money import Budget
 from holdfast.model.place import Level
+from holdfast.model.pool import Reserve
 from holdfast.model.units import MINUTE, SECOND
-from holdfast.model.workload import Restart, Spread
+from holdfast.model.workload import Mix, Restart, Spread
 
 
 class Kind(enum.StrEnum):
@@ -37,12 +41,15 @@ class Kind(enum.StrEnum):
 
 
 RESTART = Mirror(Restart)
+BUDGET = Mirror(Budget)
+MIX = Mirror(Mix)
+RESERVE = Mirror(Reserve)
 
 
 class OfferForm(Strict):
     """What is not said here is taken from the pool."""
 
-    name: Annotated[str, IDENTITY] = Field(description="unique in its pool")
+    name: Annotated[str, OFFER] = Field(description="unique in its pool")
     region: Annotated[str | None, TEXT] = Field(None, description="as the pool's")
     zone: Annotated[str, TEXT] = Field("-", description="its zone: a failure domain")
     rack: Annotated[str, TEXT] = Field("-", description="its rack: a smaller one")
@@ -60,6 +67,9 @@ class PoolFields(Strict):
     min: Annotated[int | None, whole(0, 20_000)] = Field(None, description="never fewer")
     max: Annotated[int | None, whole(0, 20_000, 10)] = Field(None, description="never more")
     standby: Annotated[int, whole(0, 20_000)] = Field(0, description="warm nodes kept empty and ready")
+    standby_covers: Annotated[float, SHARE] = Field(
+        0.0, description="and so many more that failures during a boot find one, this often; 0: none"
+    )
     region: Annotated[str, TEXT] = Field("-", description="where it is")
     zones: Annotated[tuple[str, ...], NAMES] = Field(("a",), description="one offer a zone, filled in turn")
     racks_per_zone: Annotated[int, whole(1, 1000)] = Field(
@@ -80,6 +90,21 @@ class PoolFields(Strict):
     can_launch: Annotated[bool, FLAG] = Field(True, description="false: what is there is all there is")
     can_terminate: Annotated[bool, FLAG] = Field(True, description="false: dead nodes are waited for")
     can_reset: Annotated[bool, FLAG] = Field(True, description="can its nodes be power-cycled")
+    lists_offers: Annotated[bool, FLAG] = Field(
+        False, description="its provider is asked what can be had and at which price"
+    )
+    lists_stock: Annotated[bool, FLAG] = Field(
+        False, description="and only what can be had at that moment is in its answer"
+    )
+    price_max: Annotated[int | None, MONEY] = Field(
+        None, description="dearer offers are left alone; no limit"
+    )
+    reserve: Annotated[Reserve, RESERVE] = Field(
+        Reserve(), description="its last `nodes` are launched only for workloads of this `priority` and above"
+    )
+    budget: Annotated[Budget, BUDGET] = Field(
+        Budget(), description="hard limits for all of its nodes: `hour` and `month`, in dollars"
+    )
 
 
 class WorkloadFields(Strict):
@@ -88,6 +113,14 @@ class WorkloadFields(Strict):
     replicas: Annotated[int | None, whole(1, example=3)] = Field(None, description="service: copies; 1")
     availability: Annotated[float | None, SHARE] = Field(
         None, description="service: a target, from which the number of copies is chosen"
+    )
+    mix: Annotated[Mix | None, MIX] = Field(
+        None,
+        description="service: on spot, with on demand where there is none; `on_demand`: so many always, "
+        "`spares`: so many more on spot",
+    )
+    scale: ScaleForm | None = Field(
+        None, description="service: it grows and shrinks with its load, and begins with `replicas`"
     )
     nodes_min: Annotated[int | None, whole(1, example=2)] = Field(
         None, description="training: it starts with so many or not at all; must be given"
@@ -100,6 +133,12 @@ class WorkloadFields(Strict):
     )
     parallel: Annotated[int | None, whole(0, example=10)] = Field(
         None, description="sweep: at most so many at a time; 0: as many as fit"
+    )
+    deadline: Annotated[int | None, duration(1, '"52h"')] = Field(
+        None, description="job: done so long after it was first applied, on the cheapest mix that is certain"
+    )
+    work: Annotated[int | None, duration(1, '"48h"')] = Field(
+        None, description="job: how long it takes without interruption; must be given with `deadline`"
     )
     standby: Annotated[int | None, whole(0)] = Field(
         None, description="warm copies that only need promotion (not for a sweep); 0"

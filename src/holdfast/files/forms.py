@@ -7,13 +7,15 @@ from pydantic import Field
 
 from holdfast.files import leaf
 from holdfast.files.fleet_forms import PoolFields, WorkloadFields
-from holdfast.files.leaf import IDENTITY, TEXT, choice, duration, whole
+from holdfast.files.leaf import IDENTITY, MONEY, TEXT, choice, duration, whole
+from holdfast.files.load_forms import LoadForm
 from holdfast.files.mirror import Mirror, Strict
 from holdfast.files.policy import POLICY
 from holdfast.model.policy import Policy
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.sim.provider import ProviderTraits
 from holdfast.sim.scenario import Change, NetworkTraits, Program, Trouble
+from holdfast.sim.traces import Format
 
 
 class Deed(enum.StrEnum):
@@ -42,6 +44,28 @@ FAULT = Mirror(
 CHANGE = Mirror(Change, do=choice(Deed), replicas=whole(0))
 
 
+class StepForm(Strict):
+    """What is not said here stays as it was."""
+
+    at: Annotated[int, duration()] = Field(0, description="from then on")
+    offer: Annotated[str, TEXT] = Field("", description="of this offer; empty: of each")
+    available: Annotated[int | None, whole(0)] = Field(
+        None, description="so many can be had, with those there are"
+    )
+    price: Annotated[int | None, MONEY] = Field(None, description="of one node")
+
+
+class MarketForm(Strict):
+    """Steps that are written here, or a trace of them."""
+
+    steps: list[StepForm] = Field([], description="what changes, and when")
+    trace: Annotated[str, TEXT] = Field("", description="instead of `steps`: a file, from where this one is")
+    format: Annotated[Format, choice(Format)] = Field(Format.COUNTS, description="of the trace")
+    pick: Annotated[str, TEXT] = Field(
+        "", description='which part: "ENV/3" of windows, "3" of zones, "H100:8" of offers'
+    )
+
+
 class PoolForm(PoolFields):
     name: Annotated[str, IDENTITY] = Field(
         description="unique; its first nodes are called NAME-a, NAME-b, ..."
@@ -56,11 +80,13 @@ class PoolForm(PoolFields):
         10 * MINUTE, description="and returns after this, when it cannot be replaced"
     )
     preempt_every: Annotated[int, duration()] = Field(0, description="a spot node is taken about so often")
+    market: MarketForm = Field(MarketForm(), description="what can be had when, and at which price")
 
 
 class WorkloadForm(WorkloadFields):
     program: Annotated[Program, PROGRAM] = Field(Program(), description="what the simulated program does")
     applied_at: Annotated[int, duration()] = Field(0, description="when the user asks for it")
+    load: LoadForm = Field(LoadForm(), description="what is asked of a service that scales")
 
 
 class ScenarioForm(Strict):

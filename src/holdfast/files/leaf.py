@@ -27,6 +27,7 @@ MOST = 100_000  # of anything that is counted
 MIB = 1024**2
 NUMBER = r"\d+(?:\.\d+)?"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+OFFER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/-]{0,119}")
 
 
 class Leaf:
@@ -175,6 +176,12 @@ def _name(value: object) -> str:
     return value
 
 
+def _offer_name(value: object) -> str:
+    if not isinstance(value, str) or not OFFER_NAME.fullmatch(value):
+        raise ValueError
+    return value
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError
@@ -220,12 +227,16 @@ def show_texts(value: tuple[str, ...]) -> str:
 
 TEXT = Leaf("a text in quotes, at most 500 characters", '"..."', _text)
 IDENTITY = Leaf("a name of letters, digits, - and _, at most 63 long", '"web"', _name)
+OFFER = Leaf(
+    "a name of letters, digits and - _ . @ : /, at most 120 long", '"m5.large@us-east-1a"', _offer_name
+)
 FLAG = Leaf("true or false", "true", _flag)
 NAMES = Leaf("a list of texts", '["a", "b"]', _names, show_texts)
 LABELS = Leaf(
     "a table of texts", '{ team = "x" }', _labels, lambda value: "{}" if not value else json.dumps(value)
 )
 MEMORY = Leaf('a size such as "512MiB" or "32GiB"', '"32GiB"', _mebibytes, _show_memory)
+DOLLARS = Leaf('dollars, such as 1.2 or "$1.20"', "20", _micro_usd, lambda value: f"{value / 1_000_000:g}")
 MONEY = Leaf(
     'dollars an hour, such as 1.2 or "$1.20"', "1.2", _micro_usd, lambda value: f"{value / 1_000_000:g}"
 )

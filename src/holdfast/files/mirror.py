@@ -42,17 +42,16 @@ class Mirror:
     @cached_property
     def fields(self) -> dict[str, str]:
         """The name in the file -> the name in the struct."""
-        return {name.removesuffix("_ms"): name for name in self.struct.__struct_fields__}
+        return {plain(name): name for name in self.struct.__struct_fields__}
 
     @cached_property
     def model(self) -> type[BaseModel]:
         types = get_type_hints(self.struct)
         columns: dict[str, Any] = {}
         for field in msgspec.structs.fields(self.struct):
-            name = field.name.removesuffix("_ms")
-            default = default_of(field)
+            name, default = plain(field.name), default_of(field)
             kind = self.instead.get(name) or self._kind(field.name, types[field.name], default)
-            columns[name] = (Annotated[types[field.name], kind], ... if default is None else default)
+            columns[name] = (Annotated[types[field.name], kind], ... if field.required else default)
         model = create_model(self.struct.__name__, __base__=Strict, **columns)
         _STRUCTS[model] = self.struct
         return model
@@ -66,6 +65,8 @@ class Mirror:
 def _leaf(name: str, type_: Any, default: object, least_ms: int) -> Leaf:
     if name.endswith("_ms") or name == "at":
         return leaf.duration(least_ms if default else 0)
+    if name.endswith("_micro_usd"):
+        return leaf.DOLLARS
     if type_ is float:
         return leaf.SHARE if isinstance(default, float) and default <= 1 else leaf.number(0, 1000, "6")
     if isinstance(type_, type) and issubclass(type_, enum.StrEnum):
@@ -75,8 +76,13 @@ def _leaf(name: str, type_: Any, default: object, least_ms: int) -> Leaf:
     return {bool: leaf.FLAG, int: leaf.whole(), str: leaf.TEXT}[type_]
 
 
+def plain(name: str) -> str:
+    """The name of a field in the file."""
+    return name.removesuffix("_ms").removesuffix("_micro_usd")
+
+
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """None: it must be given."""
+    """None: it must be given, or nothing is what it is without."""
     if field.default is not msgspec.NODEFAULT:
         return field.default
     if field.default_factory is not msgspec.NODEFAULT:

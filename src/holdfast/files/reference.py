@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from holdfast.files.explain import table_at
 from holdfast.files.forms import ScenarioForm
 from holdfast.files.leaf import Leaf
-from holdfast.files.mirror import Mirror, mirrored_by
+from holdfast.files.mirror import Mirror, mirrored_by, plain
 
 HEAD = """# Scenario files
 
@@ -42,9 +42,15 @@ TABLES: tuple[tuple[str, tuple[str | int, ...]], ...] = (
     ("The file itself", ()),
     ("[[pools]]", ("pools", 0)),
     ("[[pools.offers]]", ("pools", 0, "offers", 0)),
+    ("[pools.market]", ("pools", 0, "market")),
+    ("[[pools.market.steps]]", ("pools", 0, "market", "steps", 0)),
     ("[[workloads]]", ("workloads", 0)),
     ("[workloads.restart]", ("workloads", 0, "restart")),
     ("[workloads.program]", ("workloads", 0, "program")),
+    ("[workloads.scale]", ("workloads", 0, "scale")),
+    ("[workloads.load]", ("workloads", 0, "load")),
+    ("[[workloads.load.steps]]", ("workloads", 0, "load", "steps", 0)),
+    ("[[workloads.load.bursts]]", ("workloads", 0, "load", "bursts", 0)),
     ("[[faults]]", ("faults", 0)),
     ("[[changes]]", ("changes", 0)),
     ("[providers.NAME]", ("providers", "NAME")),
@@ -61,7 +67,7 @@ NOTES: dict[str, dict[str, str]] = {
         "every": "time between two of them, when `times` is above 1",
         "between": "partition: cut off from everybody, or from the control plane only",
         "direction": "partition: what does not arrive: anything, what is sent to them, what comes from them",
-        "provider": "for faults of a provider, and `stock out`",
+        "provider": "for faults of a provider or its market",
         "control": "for faults of a control plane: cp-1, cp-2, ...; empty: whoever leads",
         "step": "control crash: before this step of a turn; store crash: 0 before the append, 1 after it",
         "jump": "clock jump: so far, forward or back",
@@ -111,7 +117,7 @@ def _row(name: str, field: FieldInfo, note: str) -> str:
         default = f"`{leaf.show(field.default)}`"
     kind = _brief(leaf.expected) if leaf else "a list of tables"
     if any(isinstance(mark, Mirror) for mark in field.metadata) or (
-        not leaf and get_origin(field.annotation) is dict
+        not leaf and get_origin(field.annotation) is not list
     ):
         kind = "a table"
     cells = [f"`{name}`", default, kind, note]
@@ -137,7 +143,7 @@ def _notes(form: type[BaseModel]) -> dict[str, str]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             span = lines[node.lineno - 1 : node.end_lineno]
             comments = [line.partition("  # ")[2].strip() for line in span]
-            notes[node.target.id.removesuffix("_ms")] = re.sub(r"_ms\b", "", " ".join(filter(None, comments)))
+            notes[plain(node.target.id)] = re.sub(r"_ms\b", "", " ".join(filter(None, comments)))
     return notes
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from holdfast.files import checks, convert, explain, fit, load, salvage
+from holdfast.files import checks, convert, explain, fit, load, markets, salvage
 from holdfast.files.forms import ScenarioForm
 from holdfast.files.problem import FileProblem, Problem
 from holdfast.sim.scenario import Scenario
@@ -31,7 +31,9 @@ def from_tables(data: dict[str, object], file: str) -> Scenario:
         raise FileProblem(file, found) from None
     found = checks.problems(form)
     if not found:
-        scenario = convert.scenario(form, Path(file).stem)
+        made, found = markets.read(form, Path(file).parent)
+    if not found:
+        scenario = convert.scenario(form, Path(file).stem, made)
         found = fit.problems(scenario)
     if found:
         raise FileProblem(file, found)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from holdfast.adapters.providers.facts import LIMITS
-from holdfast.files import fleet_checks
+from holdfast.adapters.providers.facts import LIMITS, WRONG
+from holdfast.adapters.providers.found import others
+from holdfast.files import fleet_checks, fleet_convert
 from holdfast.files.problem import Problem, did_you_mean, shown
 from holdfast.files.workload_forms import PoolDocument, WorkloadDocument
 from holdfast.model.program import Probe
@@ -62,9 +63,22 @@ def names_are_unique(form: PoolDocument) -> Iterator[Problem]:
 
 
 def its_provider_is_known(form: PoolDocument) -> Iterator[Problem]:
-    if form.provider not in LIMITS:
-        text = f"expected one of: {', '.join(LIMITS)}, got {shown(form.provider)}"
-        yield Problem("provider", text, did_you_mean(form.provider, LIMITS))
+    known = (*LIMITS, *others())
+    if form.provider not in known:
+        text = f"expected one of: {', '.join(known)}, got {shown(form.provider)}"
+        yield Problem("provider", text, did_you_mean(form.provider, known))
+
+
+def its_provider_takes_the_settings(form: PoolDocument) -> Iterator[Problem]:
+    if form.provider not in WRONG:
+        return
+    offers = [offer.name for offer in fleet_convert.offers(form)]
+    for wrong in WRONG[form.provider](form.settings, offers):
+        text = f"expected {wrong.expected}, got {wrong.got}"
+        hint = (
+            f"Try: {wrong.name} = {wrong.example}" if wrong.example else did_you_mean(wrong.name, wrong.known)
+        )
+        yield Problem(f"settings.{wrong.name}", text, hint)
 
 
 def there_is_something_to_have(form: PoolDocument) -> Iterator[Problem]:
@@ -125,6 +139,7 @@ CHECKS: dict[type, tuple[tuple[Of, frozenset[str]], ...]] = {
         (limits_are_in_order, frozenset({"min", "max", "zones"})),
         (names_are_unique, frozenset({"offers", "hosts"})),
         (its_provider_is_known, frozenset({"provider"})),
+        (its_provider_takes_the_settings, frozenset({"?", "provider", "settings", "zones", "offers"})),
         (there_is_something_to_have, frozenset({"?", "zones", "offers", "hosts", "provider", "settings"})),
         (it_is_known_how_many, frozenset({"?", "nodes", "min", "max", "hosts", "can_launch"})),
     ),

@@ -22,6 +22,7 @@ HTTP_PATH = re.compile(r"/[!-~]*")
 TEXTS = frozenset(
     {"after", "command", "env", "exec", "gpu_kind", "labels", "name", "rack", "region", "settings", "taints"}
     | {"tolerates", "user", "workdir", "zone", "zones"}
+    | {"days", "end", "prometheus", "query", "start", "utc_offset"}
 )
 
 
@@ -127,6 +128,7 @@ class WorkloadDocument(WorkloadFields):
 class HostForm(OfferForm):
     """A machine that is there already. What is not said here is taken from the pool."""
 
+    name: Annotated[str, IDENTITY] = Field(description="unique in its pool")
     address: Annotated[str, TEXT] = Field("", description="name or address to reach it by; its `name`")
     port: Annotated[int | None, whole(1, 65_535, 22)] = Field(None, description="22")
     user: Annotated[str, TEXT] = Field("", description="who logs in there; whoever runs the control plane")

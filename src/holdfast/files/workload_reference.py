@@ -44,9 +44,25 @@ In its environment, besides what `env` says:
 | `HOLDFAST_EPOCH` | rises with every new copy in its slot: to fence its writes |
 | `HOLDFAST_ROLE` | active or standby |
 | `HOLDFAST_STATE_FILE` | JSON with role, epoch and gang, rewritten when they change (see `tell`) |
+| `HOLDFAST_PROGRESS_FILE` | where it writes how many milliseconds of work its last checkpoint holds |
 | `HOLDFAST_CHECKPOINT_DIR` | a folder that its next copy finds again |
 | `HOLDFAST_RANK`, `HOLDFAST_WORLD_SIZE`, `HOLDFAST_PEERS` | in a training: its number, how many, and where |
 | `CUDA_VISIBLE_DEVICES` | the GPUs it was given |
+"""
+LOCAL = """### `settings` of a local pool
+
+A pool of the provider `local` may pretend a market, to try on one machine how a fleet fares on a real one.
+Chance is drawn from the names of the nodes, so it is the same each time. `holdfast chaos notice NODE` and
+`holdfast chaos sell-out POOL` do the same by hand.
+
+| setting | default | is |
+|---|---|---|
+| `boot` | `0s` | from the launch to the agent's start; `2s..4s`: something between |
+| `stock` |  | so many nodes of each offer at a time; `a=2,b=0`: by offer |
+| `refuses` | `0%` | this share of the launches is refused |
+| `lives` |  | a spot node is taken away so long after its boot; `5m..20m`: something between |
+| `notice` | `2m` | and is told so long before |
+| `capacity` | `1000` | nodes of this machine, of all pools |
 """
 
 
@@ -59,8 +75,18 @@ def _sections() -> Iterator[str]:
     yield from ("### `restart`", "", *table(table_at(WorkloadDocument, ("restart",))))
     yield from ("### `ready` and `alive`", "", "Exactly one of `http`, `tcp` and `exec`.", "")
     yield from table(table_at(WorkloadDocument, ("ready",)))
+    yield from ("### `scale`", "", *table(table_at(WorkloadDocument, ("scale",))))
+    yield from (
+        "### `schedule` of a `scale`",
+        "",
+        *table(table_at(WorkloadDocument, ("scale", "schedule", 0))),
+    )
+    yield from ("### `mix`", "", *table(table_at(WorkloadDocument, ("mix",))))
     yield RUNS
     yield from ("## `kind: pool`", "", *table(PoolDocument))
+    yield from ("### `budget`", "", *table(table_at(PoolDocument, ("budget",))))
+    yield from ("### `reserve`", "", *table(table_at(PoolDocument, ("reserve",))))
+    yield LOCAL
     yield from ("### `offers`", "", *table(table_at(PoolDocument, ("offers", 0))))
     yield from ("### `hosts`", "", *table(table_at(PoolDocument, ("hosts", 0))))
     yield from ("## `kind: policy`", "", "The last one applied holds, as a whole.", "")

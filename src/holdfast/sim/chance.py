@@ -14,9 +14,9 @@ from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
 from holdfast.model.workload import Job, Needs, Restart, Service, Shape, Spread, Sweep, Training, Workload
+from holdfast.sim.chance_market import enrich
 from holdfast.sim.provider import ProviderTraits
 from holdfast.sim.scenario import (
-    OF_PROVIDERS,
     Between,
     Change,
     Direction,
@@ -51,6 +51,19 @@ ON_CONTROL = (
     Fault.STORE_CUT,
     Fault.STORE_CRASH,
 )
+ON_PROVIDERS = (
+    Fault.PROVIDER_OUTAGE,
+    Fault.PROVIDER_SLOW,
+    Fault.PROVIDER_LIES,
+    Fault.PROVIDER_ERRORS,
+    Fault.PROVIDER_THROTTLES,
+    Fault.PROVIDER_DENIES,
+    Fault.PROVIDER_LATE,
+    Fault.LAUNCHES_FAIL,
+    Fault.STOCK_OUT,
+    Fault.OFFERS_VANISH,
+    Fault.PRICE_SPIKE,
+)
 STEPS = (0, 1, 2, 3, 5, 8, 12)  # of a turn, at which a control plane crashes
 TO_WORKLOADS = ("delete", "update", "update", "pause", "pause", "scale", "scale", "priority")
 TO_NODES = ("drain", "cordon", "cordon")
@@ -65,7 +78,7 @@ def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None =
     quiet_from = max(lasts - settle - MINUTE, MINUTE)
     workloads = _workloads(dice, nodes, quiet_from)
     changes, again = _changes(dice, pools, workloads, quiet_from)
-    return Scenario(
+    drawn = Scenario(
         name=f"seed-{seed}",
         title=f"drawn from seed {seed}",
         seed=seed,
@@ -89,6 +102,7 @@ def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None =
         control_planes=controls,
         policy=policy or Policy(),
     )
+    return enrich(drawn, quiet_from)
 
 
 def _pools(dice: random.Random, nodes: int) -> tuple[PoolSetup, ...]:
@@ -207,7 +221,7 @@ def _trouble(
         )
     if kind < 0.85:
         provider = dice.choice([setup.pool.provider for setup in pools])
-        return Trouble(at=at, fault=dice.choice(OF_PROVIDERS), provider=provider, lasts_ms=lasts)
+        return Trouble(at=at, fault=dice.choice(ON_PROVIDERS), provider=provider, lasts_ms=lasts)
     return Trouble(
         at=at,
         fault=dice.choice(ON_CONTROL),

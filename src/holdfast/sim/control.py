@@ -188,10 +188,11 @@ class SimControl:
         assert self.mind is not None
         agenda = self.mind.world.agenda
         skew = self.now() - self.kernel.now
+        due = min(agenda.next_due(), self.mind.senses.ears.next_look())
         if any(agenda.changed.values()) or agenda.room_freed or self.inbox:
             self.want_turn(self.kernel.now + TURN_DELAY_MS)
-        elif agenda.next_due() < NEVER:
-            self.want_turn(agenda.next_due() - skew)
+        elif due < NEVER:
+            self.want_turn(due - skew)
         self.sim.watch_silence()
 
     def _steps(self, inbox: list[ev.Event], waiting: list[Callable[[], None]]) -> None:
@@ -229,8 +230,8 @@ class SimControl:
     # nodes
 
     def hear_hello(self, host: Host, sent_at: Instant, session: int, running: tuple[str, ...]) -> None:
-        if self.mind is None:
-            return
+        if self.mind is None or host.id not in self.mind.world.nodes:
+            return  # nobody knows it: it is refused, and will be found in a list
         joined = ev.NodeJoined(at=self.now(), node=host.id, running=running)
         self.sessions[host.id] = session
         self.reported.pop(host.id, None)  # a new agent may count from the beginning
@@ -310,6 +311,8 @@ class SimControl:
                 self._ask_provider(node)
             case do.ListPool(pool=pool):
                 self._list(pool)
+            case do.ListOffers(pool=pool):
+                self._list_offers(pool)
             case do.LaunchNode(node=node, pool=pool) as launch:
                 self._call(pool, node, lambda p: p.launch(launch), ev.NodeLaunched, step.id)
             case do.TerminateNode(node=node):
@@ -372,4 +375,14 @@ class SimControl:
         except PortError:
             return
         answer = lambda at: ev.PoolListed(at=at, pool=pool, nodes=nodes, asked_at=asked)  # noqa: E731
+        self.kernel.after(provider.answer_ms(), self._outcome, answer, self.generation)
+
+    def _list_offers(self, name: str) -> None:
+        assert self.mind is not None
+        provider = self.sim.provider_of(name)
+        try:
+            offers = immediately(provider.offers(self.mind.world.pools[name]))
+        except PortError:
+            return
+        answer = lambda at: ev.OffersListed(at=at, pool=name, offers=offers)  # noqa: E731
         self.kernel.after(provider.answer_ms(), self._outcome, answer, self.generation)

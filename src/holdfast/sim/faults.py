@@ -11,16 +11,35 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec.structs import replace
 
 from holdfast.model import event as ev
+from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis
 from holdfast.model.workload import Service
+from holdfast.sim.gateway import Gateway
 from holdfast.sim.host import Host
+from holdfast.sim.market import PLENTY, Market, Track
 from holdfast.sim.network import Cut
-from holdfast.sim.scenario import Change, Fault, PoolSetup, Trouble
+from holdfast.sim.provider import Spike
+from holdfast.sim.scenario import OF_PROVIDERS, OF_SIGNALS, Change, Fault, PoolSetup, Trouble
 from holdfast.sim.store import CrashPoint
 
 if TYPE_CHECKING:
     from holdfast.sim.control import SimControl
     from holdfast.sim.run import Simulation
+
+
+# What a fault sets at a provider: until when it lasts.
+UNTIL = {
+    Fault.PROVIDER_OUTAGE: "outage_until",
+    Fault.PROVIDER_SLOW: "slow_until",
+    Fault.PROVIDER_LIES: "lies_until",
+    Fault.PROVIDER_ERRORS: "errors_until",
+    Fault.PROVIDER_THROTTLES: "throttles_until",
+    Fault.PROVIDER_DENIES: "denies_until",
+    Fault.PROVIDER_LATE: "late_until",
+    Fault.LAUNCHES_FAIL: "fails_until",
+    Fault.STOCK_OUT: "short_until",
+    Fault.OFFERS_VANISH: "vanish_until",
+}
 
 
 class Faults:
@@ -41,8 +60,54 @@ class Faults:
         for setup in self.sim.scenario.pools:
             if setup.mtbf_ms or setup.preempt_every_ms:
                 self.kernel.after(0, self._wear, setup)
+            if setup.market is not None:
+                self._open(setup.pool, setup.market)
+        for gateway in self.sim.gateways.values():
+            self._follow(gateway)
         if self.sim.scenario.domain_mtbf_ms:
             self._next_zone_failure()
+
+    def _open(self, pool: Pool, market: Market) -> None:
+        """A market that changes is trouble like any other: after its last change all must be well again."""
+        provider, lasts_ms = self.sim.providers[pool.provider], self.sim.scenario.lasts_ms
+        provider.noticed = self._wanted_back
+        provider.follow(pool.name, market)
+        self.last_end = max(self.last_end, market.last_change(lasts_ms))
+        for offer, track in market.tracks.items():
+            for at in track.at:  # told or not: what happens must not depend on who reads it
+                if 0 < at < lasts_ms:
+                    self.kernel.at(at, self._tell_market, pool.name, offer, track)
+
+    def _follow(self, gateway: Gateway) -> None:
+        """A load that jumps is trouble too."""
+        load, lasts_ms = gateway.load, self.sim.scenario.lasts_ms
+        self.last_end = max(self.last_end, load.last_change(lasts_ms))
+        for step in load.steps:
+            if 0 < step.at < lasts_ms:
+                text = f"{step.value:g} {load.signal} are asked of it"
+                self.kernel.at(step.at, self._tell_load, gateway.name, text)
+        for burst in load.bursts:
+            text = f"{burst.value:g} {load.signal} more are asked of it for {burst.lasts_ms // 1000} s"
+            self.kernel.at(burst.at, self._tell_load, gateway.name, text)
+
+    def _tell_load(self, name: str, text: str) -> None:
+        if self.sim.story is not None:
+            self.sim.story.add(self.kernel.now, "load", name, text)
+
+    def _tell_market(self, pool: str, offer: str, track: Track) -> None:
+        price, left = track.price(self.kernel.now, 0), track.left(self.kernel.now)
+        words = [f"{left} of {offer} to be had"] if left < PLENTY else [f"{offer} to be had"]
+        words += [f"for ${price / 1_000_000:g} an hour"] if price else []
+        self.tell(pool, " ".join(words))
+
+    def _wanted_back(self, node: str) -> None:
+        """The market wants it. A machine that has not come up yet hears nothing of it."""
+        host = self.fleet.hosts.get(node)
+        if host is not None:
+            self.notice(host)
+        else:
+            pool = next(p for p in self.sim.providers.values() if node in p.machines)
+            pool.take_later(node)
 
     def tell(self, subject: str, text: str) -> None:
         if self.sim.story is not None:
@@ -54,16 +119,10 @@ class Faults:
         match trouble.fault:
             case Fault.PARTITION:
                 self._partition(trouble)
-            case (
-                Fault.PROVIDER_OUTAGE
-                | Fault.PROVIDER_SLOW
-                | Fault.PROVIDER_LIES
-                | Fault.PROVIDER_ERRORS
-                | Fault.PROVIDER_THROTTLES
-                | Fault.PROVIDER_DENIES
-                | Fault.STOCK_OUT
-            ):
+            case fault if fault in OF_PROVIDERS:
                 self._provider(trouble)
+            case fault if fault in OF_SIGNALS:
+                self._signals(trouble)
             case (
                 Fault.CONTROL_CRASH
                 | Fault.CONTROL_PAUSE
@@ -195,21 +254,16 @@ class Faults:
         until = self.kernel.now + trouble.lasts_ms
         self.tell(trouble.provider, str(trouble.fault))
         provider = self.sim.providers[trouble.provider]
-        match trouble.fault:
-            case Fault.PROVIDER_OUTAGE:
-                provider.outage_until = until
-            case Fault.PROVIDER_SLOW:
-                provider.slow_until = until
-            case Fault.PROVIDER_LIES:
-                provider.lies_until = until
-            case Fault.PROVIDER_ERRORS:
-                provider.errors_until = until
-            case Fault.PROVIDER_THROTTLES:
-                provider.throttles_until = until
-            case Fault.PROVIDER_DENIES:
-                provider.denies_until = until
-            case _:
-                provider.short_until = until
+        if trouble.fault is Fault.PRICE_SPIKE:
+            provider.spikes.append(Spike(self.kernel.now, until, trouble.factor))
+        else:
+            setattr(provider, UNTIL[trouble.fault], until)
+
+    def _signals(self, trouble: Trouble) -> None:
+        for name, gateway in self.sim.gateways.items():
+            if trouble.workload in ("", name):
+                self.tell(name, str(trouble.fault))
+                gateway.troubles[trouble.fault] = self.kernel.now + trouble.lasts_ms
 
     def _control(self, trouble: Trouble) -> None:
         sim = self.sim
@@ -273,6 +327,8 @@ class Faults:
             return  # a story made smaller may lack it
         match change.do:
             case "delete":
+                if change.workload in sim.gateways:
+                    sim.gateways[change.workload].close()
                 sim.say(ev.WorkloadDeleted(at=0, workload=change.workload))
             case "pause" | "resume" | "scale" | "update":
                 assert workload is not None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.core import brake
-from holdfast.model.node import JOINED, Node, NodeState
+from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.policy import Policy
 from holdfast.model.replica import LIVE, State
 from holdfast.model.units import MINUTE, Instant, Millis, seconds
@@ -23,7 +23,7 @@ LONG_MS = 5 * MINUTE
 
 
 def left_behind(sim: "Simulation", world: World, now: Instant) -> list[str]:
-    checks = (_beliefs, _orphans, _replicas, _processes, _states, _brakes)
+    checks = (_beliefs, _orphans, _pairs, _money, _replicas, _processes, _states, _brakes)
     return [goal for check in checks for goal in check(sim, world, now)]
 
 
@@ -54,6 +54,32 @@ def _orphans(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
             known = name in world.nodes or name in world.orphans
             if not known and age > 2 * world.policy.capacity.list_every_ms:
                 yield f"{name} is an orphan: it costs money and nobody knows it"
+            ends = world.pools[machine.pool].can_terminate
+            if name in world.orphans and ends and age > 3 * world.policy.capacity.list_every_ms:
+                yield f"{name} is an orphan, and nobody ends it"
+
+
+def _pairs(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """Of two that were asked for at once one went when the other was ready. Were both, both may be used."""
+    for name, node in world.nodes.items():
+        other = world.nodes.get(node.hedge)
+        if other is None or other.state is not NodeState.READY or now - other.since < JUST_NOW_MS:
+            continue
+        if node.state in COMING:
+            yield f"{name} is still to come, though {other.id} is there in its place"
+        elif node.state is NodeState.READY and name < other.id and not world.on_node[name]:
+            idle_ms = world.pools[node.pool].idle_ms
+            if now - node.idle_since > idle_ms + LONG_MS and not world.on_node[other.id]:
+                yield f"{name} and {other.id} are both kept, and one was asked for"
+
+
+def _money(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """Nothing goes on to cost when the money of the month is used up."""
+    for what in sim.ledger.overdrawn:
+        pools = [pool for pool in world.pools.values() if what in ("the fleet", pool.name)]
+        for node in (world.nodes[name] for pool in pools for name in world.in_pool[pool.name]):
+            if node.price_micro_usd and world.pools[node.pool].can_terminate:
+                yield f"{node.id} still costs money, and that of {what} is used up"
 
 
 def _replicas(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:

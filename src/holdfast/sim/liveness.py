@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from holdfast.core import index, placement, preempt, seats
 from holdfast.core.packing import Apart, Bin, fill
+from holdfast.model.market import key_of
 from holdfast.model.node import COMING
-from holdfast.model.pool import Pool
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import MINUTE, SECOND, Instant, seconds
 from holdfast.model.workload import Needs, Service, Spread, Sweep, Training, Workload, wanted
 from holdfast.model.world import World
+from holdfast.sim.ledger import may_be_paid
 from holdfast.sim.leftovers import left_behind
 
 if TYPE_CHECKING:
@@ -61,20 +63,30 @@ def _seats_unmet(world: World, workload: Workload, slots: list[Slot]) -> list[st
     if not seats.may_start(world, workload):
         return []
     active = [slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is not Phase.CLOSED]
-    least = wanted(workload) if isinstance(workload.shape, Service | Sweep) else 1
+    least = _wanted(world, workload) if isinstance(workload.shape, Service | Sweep) else 1
     if getattr(workload.shape, "availability", 0):
         least = 1
     too_many = isinstance(workload.shape, Service) and not workload.shape.availability and len(active) > least
     if len(active) < least or too_many:
-        return [f"{workload.name} has {len(active)} seats of {wanted(workload)}"]
+        return [f"{workload.name} has {len(active)} seats of {_wanted(world, workload)}"]
     return []
+
+
+def _wanted(world: World, workload: Workload) -> int:
+    """As it is written, or as its load was judged, within its bounds."""
+    count, shape = wanted(workload), workload.shape
+    if not isinstance(shape, Service) or shape.scale is None:
+        return count
+    scale = shape.scale
+    judged = world.demands.get(workload.name)
+    return min(max(count if judged is None else judged.wanted, scale.min), scale.max)
 
 
 def _slot_unmet(sim: "Simulation", world: World, workload: Workload, slot: Slot, now: Instant) -> list[str]:
     copies = [world.replicas[name] for name in world.of_slot[slot.id]]
     live = [copy for copy in copies if copy.state in LIVE]
     if not live:
-        excused = _excuse(world, workload, slot, now)
+        excused = _excuse(sim, world, workload, slot, now)
         return [] if excused else [f"{slot.id} is not running: {slot.why or 'no reason known'}"]
     if any(copy.state is State.READY for copy in live):
         return []
@@ -105,7 +117,7 @@ def _gang_unmet(sim: "Simulation", world: World, workload: Workload, now: Instan
 # excuses
 
 
-def _excuse(world: World, workload: Workload, slot: Slot, now: Instant) -> str:
+def _excuse(sim: "Simulation", world: World, workload: Workload, slot: Slot, now: Instant) -> str:
     """Why nobody could run it now."""
     gang = isinstance(workload.shape, Training) and slot.role is Role.ACTIVE
     peers = [world.slots[name] for name in world.of_workload[workload.name]] if gang else [slot]
@@ -124,10 +136,12 @@ def _excuse(world: World, workload: Workload, slot: Slot, now: Instant) -> str:
         if len(filled) >= workload.shape.nodes_min:
             return "the gang is large enough"
         least = workload.shape.nodes_min
-    return _no_room(world, workload, slot, least, now)
+    return _no_room(sim, world, workload, slot, least, now)
 
 
-def _no_room(world: World, workload: Workload, slot: Slot, least: int, now: Instant) -> str:
+def _no_room(
+    sim: "Simulation", world: World, workload: Workload, slot: Slot, least: int, now: Instant
+) -> str:
     """Could `least` be placed now, or on what can be launched, or in the place of what matters less?"""
     needs = workload.needs
     if isinstance(workload.shape, Sweep):
@@ -154,7 +168,7 @@ def _no_room(world: World, workload: Workload, slot: Slot, least: int, now: Inst
     left -= fill(_coming(world), needs, left, one_each=least > 1, apart=apart)
     if left <= 0:
         return "a node is on its way"
-    if left <= _launchable(world, needs, apart, left, now):
+    if left <= _launchable(sim, world, needs, apart, left, now):
         return ""
     may_preempt = least == 1 and world.policy.replicas.preempt and not world.brakes
     if may_preempt and preempt.victims(world, world.room.copy(), ask, workload.priority, frozenset(), now):
@@ -166,17 +180,33 @@ def _coming(world: World) -> list[Bin]:
     return [Bin.of(node) for node in world.nodes.values() if node.state in COMING]
 
 
-def _launchable(world: World, needs: Needs, apart: Apart | None, most: int, now: Instant) -> int:
+def _launchable(
+    sim: "Simulation", world: World, needs: Needs, apart: Apart | None, most: int, now: Instant
+) -> int:
     """How many more would fit on new nodes, one each, of pools that have not failed lately."""
     found = 0
     for pool in world.pools.values():
         if not pool.can_launch or now < world.pool_states[pool.name].retry_at + A_MOMENT_MS:
             continue
-        left = pool.max - len(world.in_pool[pool.name])
-        while left > 0 and found < most and fill(_new(pool), needs, 1, one_each=True, apart=apart):
+        left, new = pool.max - len(world.in_pool[pool.name]), _new(sim, world, pool, now)
+        while left > 0 and found < most and fill(list(new), needs, 1, one_each=True, apart=apart):
             left, found = left - 1, found + 1
+            new = _new(sim, world, pool, now)
     return found
 
 
-def _new(pool: Pool) -> list[Bin]:
-    return [Bin.new(pool, offer) for offer in pool.offers]
+def _new(sim: "Simulation", world: World, pool: Pool, now: Instant) -> list[Bin]:
+    """What may be paid for, is to be had, and did not fail a moment ago."""
+    offers = [
+        offer
+        for offer in world.offers[pool.name]
+        if may_be_paid(sim, world, pool, offer)
+        and sim.providers[pool.provider].has(pool.name, offer.name)
+        and not _failed_lately(world, pool, offer, now)
+    ]
+    return [Bin.new(pool, offer) for offer in offers]
+
+
+def _failed_lately(world: World, pool: Pool, offer: Offer, now: Instant) -> bool:
+    record = world.records.get(key_of(pool.name, offer.name))
+    return record is not None and now < record.retry_at + A_MOMENT_MS

@@ -1,6 +1,6 @@
 """What a simulation came to."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -8,10 +8,13 @@ from holdfast.model.replica import Phase, Role
 from holdfast.model.units import HOUR, Instant, many, seconds, usd
 from holdfast.model.workload import Service
 from holdfast.reliability.availability import percent
+from holdfast.sim.gateway import Served
 from holdfast.sim.liveness import can_be_asked
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Simulation
+
+LEAST_SHARE = 0.0001  # that is told: what was lost was not nothing
 
 
 class WorkloadResult(msgspec.Struct, frozen=True):
@@ -24,6 +27,7 @@ class WorkloadResult(msgspec.Struct, frozen=True):
     slots_done: int = 0
     slots: int = 0
     slots_failed: int = 0
+    served: Served | None = None  # of a service that scales with its load
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -77,7 +81,9 @@ def _workload(sim: "Simulation", name: str) -> WorkloadResult:
     if mind is not None:
         slots = [mind.world.slots[s] for s in mind.world.of_workload.get(name, ())]
     active = [slot for slot in slots if slot.role is Role.ACTIVE]
-    counts = {
+    gateway = sim.gateways.get(name)
+    counts: dict[str, Any] = {
+        "served": gateway.result() if gateway is not None else None,
         "slots": len(active),
         "slots_done": sum(slot.phase is Phase.DONE for slot in active),
         "slots_failed": sum(slot.phase is Phase.FAILED for slot in active),
@@ -105,11 +111,25 @@ def _down(w: WorkloadResult) -> str:
     return f"down {seconds(w.downtime_ms)} in {many(w.outages, 'outage')}" if w.outages else "never down"
 
 
+def _served(served: Served) -> str:
+    """A service that scales is as good as what was lost, and as dear as its replicas."""
+    share = max(served.lost_share, LEAST_SHARE)
+    lost = f"{share:.2%} unserved" if served.lost else "nothing unserved"
+    text = f"{lost}, {served.replica_hours:.2f} replica-hours, {many(served.turns, 'turn')} of direction"
+    text += f" ({served.turns_a_day:.1f} a day)" if served.turns else ""
+    if served.waited:
+        text += f", {served.waited:.0f} of {served.requests:.0f} requests waited"
+        text += f", at most {seconds(served.longest_wait_ms)}"
+    return f"{text}, {served.waiting:.0f} still wait" if served.waiting >= 1 else text
+
+
 def tell(result: Result) -> str:
     """The summary under a transcript."""
     lines = ["---"]
     for w in result.workloads:
-        if w.kind == "service":
+        if w.served is not None:
+            text = _served(w.served)
+        elif w.kind == "service":
             text = f"available {percent(w.availability)}, {_down(w)}"
         else:
             text = f"{w.slots_done} of {w.slots} done"

@@ -22,8 +22,10 @@ from holdfast.sim.beats import BLOCK, FEWEST, BeatWire
 from holdfast.sim.control import SimControl
 from holdfast.sim.faults import Faults
 from holdfast.sim.fleet import Fleet
+from holdfast.sim.gateway import gateways
 from holdfast.sim.host import Host
 from holdfast.sim.kernel import Kernel
+from holdfast.sim.ledger import Ledger
 from holdfast.sim.liveness import unmet_goals
 from holdfast.sim.network import Cut, Network
 from holdfast.sim.provider import Bill, ProviderTraits, SimProvider
@@ -37,6 +39,10 @@ PROBE_TRIES = 4
 SAY_AGAIN_MS = 500
 CHECK_TURNS = 50  # between two checks of the whole world, and one more for every so many slots:
 CHECK_SLOTS = 10
+REPLAYED = (
+    *("nodes", "slots", "replicas", "workloads", "pool_states", "gangs", "findings"),
+    *("accounts", "demands", "starts", "records", "orphans"),
+)
 
 
 class Saying:
@@ -75,6 +81,8 @@ class Simulation:
         self.fleet.deliver = self.deliver_beats
         self.fleet.on_fenced = self._fenced
         self._set_up()
+        self.gateways = gateways(self)
+        self.ledger = Ledger(self)
         self.faults = Faults(self, str(seed))
 
     # set-up
@@ -408,6 +416,8 @@ class Simulation:
                 if not self._cut_off(entry.node):
                     self.truth.judged_dead(entry.node, self.mended_at.get(entry.node, 0))
                 self._drop_link(entry.node)
+            elif isinstance(entry, ev.DemandJudged) and entry.workload in self.gateways:
+                self.gateways[entry.workload].judged(control.mind, entry.wanted)
             elif isinstance(entry, Plan):
                 for action in entry.actions:
                     if isinstance(action, TerminateNode | ResetNode):
@@ -478,11 +488,12 @@ class Simulation:
         if mind is not None:
             self.check_world(mind)
             self._check_replay(mind)
+            self.ledger.audit(mind.world)
         return unmet_goals(self)
 
     def _check_replay(self, mind: Mind) -> None:
         """Folding the journal again must give the same world."""
         again = Mind.from_journal(self.store.entries).world
-        for name in ("nodes", "slots", "replicas", "workloads", "pool_states", "gangs", "findings"):
+        for name in REPLAYED:
             if getattr(again, name) != getattr(mind.world, name):
                 self.truth.violated(f"replaying the journal gives other {name}")

@@ -9,6 +9,8 @@ from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant, Millis
 from holdfast.model.workload import Workload
+from holdfast.sim.load import Load
+from holdfast.sim.market import Market
 from holdfast.sim.provider import ProviderTraits
 
 
@@ -42,7 +44,11 @@ class Fault(enum.StrEnum):
     PROVIDER_ERRORS = "provider errors"  # it does as it is told and answers with an error
     PROVIDER_THROTTLES = "provider throttles"  # too many requests: later
     PROVIDER_DENIES = "provider denies"  # our credentials are no good
+    PROVIDER_LATE = "provider late"  # no answer in time, and it does what it was asked after that
+    LAUNCHES_FAIL = "launches fail"  # machines end before they are up
     STOCK_OUT = "stock out"
+    OFFERS_VANISH = "offers vanish"  # between listing and launch
+    PRICE_SPIKE = "price spike"  # `factor` times what it was
     SPOT_NOTICE = "spot notice"
     SPOT_TAKEN = "spot taken"  # without any notice
     CONTROL_CRASH = "control crash"  # `step`: between which two steps of a turn
@@ -51,6 +57,9 @@ class Fault(enum.StrEnum):
     STORE_OUTAGE = "store outage"
     STORE_CUT = "store cut"  # one control plane cannot reach it; the others can
     STORE_CRASH = "store crash"  # in the middle of an append
+    SIGNALS_MISSING = "signals missing"  # the gateway of `workload` falls silent; empty: every one
+    SIGNALS_STUCK = "signals stuck"  # it repeats what it last said
+    SIGNALS_ABSURD = "signals absurd"  # no numbers, negative ones, impossible ones
 
 
 OF_PROVIDERS = (
@@ -60,8 +69,13 @@ OF_PROVIDERS = (
     Fault.PROVIDER_ERRORS,
     Fault.PROVIDER_THROTTLES,
     Fault.PROVIDER_DENIES,
+    Fault.PROVIDER_LATE,
+    Fault.LAUNCHES_FAIL,
     Fault.STOCK_OUT,
+    Fault.OFFERS_VANISH,
+    Fault.PRICE_SPIKE,
 )
+OF_SIGNALS = (Fault.SIGNALS_MISSING, Fault.SIGNALS_STUCK, Fault.SIGNALS_ABSURD)
 
 
 class Between(enum.StrEnum):
@@ -91,6 +105,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     jump_ms: int = 0
     provider_knows: bool = True  # a crashed node: does its provider notice that it stopped?
+    factor: float = 5.0  # price spike: so many times the price
+    workload: str = ""  # signals: of which service
 
 
 class PoolSetup(msgspec.Struct, frozen=True):
@@ -101,6 +117,7 @@ class PoolSetup(msgspec.Struct, frozen=True):
     mtbf_ms: Millis = 0  # what-if: nodes fail by themselves about so often; 0: never
     repair_ms: Millis = 10 * MINUTE  # and, if they cannot be replaced, return after this
     preempt_every_ms: Millis = 0  # spot nodes are taken about so often
+    market: Market | None = None  # what can be had when; none: anything, at the pool's prices
 
 
 class WorkloadSetup(msgspec.Struct, frozen=True):
@@ -109,6 +126,7 @@ class WorkloadSetup(msgspec.Struct, frozen=True):
     workload: Workload
     program: Program = Program()
     at: Instant = 0
+    load: Load | None = None  # what is asked of a service that scales
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -52,6 +52,7 @@ class Truth:
 
     def started(self, process: Process) -> None:
         wanted = process.wanted
+        self._is_a_seat(process)
         if not wanted.exclusive or wanted.role is not Role.ACTIVE:
             return
         others = [p for p in self.fleet.active_in(process) if p is not process and self._may_run(p)]
@@ -61,6 +62,13 @@ class Truth:
         if wanted.epoch <= self.epochs.get(wanted.slot, 0):
             self.violated(f"{wanted.slot} started with epoch {wanted.epoch} again")
         self.epochs[wanted.slot] = wanted.epoch
+
+    def _is_a_seat(self, process: Process) -> None:
+        """A service that scales has at most so many seats, however many copies are in one for a moment."""
+        shape, seat = self.fleet.workloads[process.workload].shape, process.wanted.slot.rsplit("/", 1)[1]
+        scale = getattr(shape, "scale", None)
+        if scale is not None and seat.isdecimal() and int(seat) >= scale.max:
+            self.violated(f"{process.wanted.replica} starts, and {process.workload} may have {scale.max}")
 
     def _may_run(self, process: Process) -> bool:
         """A frozen process whose lease is over is killed before it runs again."""
@@ -105,6 +113,8 @@ class Truth:
 
     def needed(self, workload: Workload) -> int:
         match workload.shape:
+            case Service(scale=scale) if scale is not None:
+                return scale.min
             case Service(replicas=n):
                 return n
             case Training(nodes_min=n):
