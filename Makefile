@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,plot,postgres,ssh
+EXTRAS := aws,dev,plot,postgres,ssh
 WORKERS ?= 2
 
 # Only what exists is handed to the tools: mypy and pytest refuse a folder that is not there.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.node import Wanted
 from holdfast.model.event import Ended
+from holdfast.model.units import Millis
 from holdfast.ports.runtime import Adopted, Exit, Task, Usage
 
 
@@ -18,6 +19,7 @@ class Disk:
     ready: set[str] = field(default_factory=set)
     exits: dict[str, tuple[Task, Exit]] = field(default_factory=dict)  # that nobody was told of
     logs: dict[str, bytes] = field(default_factory=dict)
+    progress: dict[str, int] = field(default_factory=dict)
     lease_until: int = 0
 
 
@@ -72,6 +74,9 @@ class RuntimeTwin:
 
     def usage(self) -> dict[str, Usage]:
         return {name: Usage(250, 10) for name in self.disk.running}
+
+    def progress(self, replica: str) -> Millis:
+        return self.disk.progress.get(replica, 0)
 
     def read_log(self, replica: str, offset: int, size: int) -> tuple[bytes, int]:
         log = self.disk.logs.get(replica, b"")

@@ -1,26 +1,12 @@
 """What every contract suite shares: one event loop a test, so that an adapter may keep its connections."""
 
-import asyncio
-from collections.abc import Coroutine, Iterator
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterator
 
 import pytest
 
+from holdfast.contract.provider import Run as Run
+from holdfast.contract.provider import run as run
 from tests.postgres import Postgres, shared
-
-T = TypeVar("T")
-
-
-class Run(Protocol):
-    """Awaits one call of a port."""
-
-    def __call__(self, call: Coroutine[Any, Any, T], /) -> T: ...
-
-
-@pytest.fixture
-def run() -> Iterator[Run]:
-    with asyncio.Runner() as runner:
-        yield runner.run
 
 
 @pytest.fixture(scope="session")

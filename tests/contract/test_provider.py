@@ -1,55 +1,48 @@
-"""What every provider must do. To hold a new adapter to it, add a rig for it to `PROVIDERS`."""
+"""What every provider must do (`holdfast.contract.provider`), and all of ours. To hold a new adapter to it,
+add a rig for it to `PROVIDERS`."""
 
 import asyncio
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from msgspec.structs import replace
 
-from holdfast.adapters.providers.local.provider import LocalProvider, LocalTraits
+from holdfast.adapters.providers.ec2.provider import Ec2Provider
+from holdfast.adapters.providers.local.market import LocalTraits
+from holdfast.adapters.providers.local.provider import LocalProvider
+from holdfast.adapters.providers.slurm import SlurmProvider, read_settings
 from holdfast.adapters.providers.ssh.provider import SshProvider
+from holdfast.contract.provider import *  # noqa: F403
+from holdfast.contract.provider import Rig, Run, wish
 from holdfast.model.action import LaunchNode
-from holdfast.model.place import Place
 from holdfast.model.units import HOUR
-from holdfast.model.verdict import Word
-from holdfast.ports.errors import CapacityShort, NotFound, OutcomeUnknown, PortError, Unreachable
-from holdfast.ports.provider import Provider
+from holdfast.ports.errors import CapacityShort, OutcomeUnknown
 from holdfast.sim.kernel import Kernel
+from holdfast.sim.market import Step, market
 from holdfast.sim.provider import ProviderTraits, SimProvider
-from tests.contract.conftest import Run
-from tests.play import BIG
+from tests.how_to import folder_provider
+from tests.slurm import Slurm
+from tests.slurm import shared as shared_slurm
 from tests.sshd import Sshd
-from tests.stand_in import StandIn, join
+from tests.stand_in import StandIn, join, until
 
 Call = Coroutine[Any, Any, None]
 
 
-@dataclass
-class Rig:
-    """A fresh provider, the machines it really made, and the ways to make it fail."""
+class Servers(Protocol):
+    """Started when the first test asks for one, and kept for all others."""
 
-    provider: Provider
-    came_up: Callable[[], list[str]]  # the id of each machine that came up, as often as one did
-    wait: Callable[[], None]  # until everything asked for has come up
-    cut: Callable[[], None]  # it cannot be reached any more
-    sell_out: Callable[[], None]  # it has nothing left
-    answer_with_errors: Callable[[], None]  # it does what it is asked and answers with an error
-    recover: Callable[[], None]
-    again: Callable[[], Provider]  # as a control plane that starts anew would make it
-    close: Callable[[], None] = lambda: None
+    def sshd(self) -> Sshd: ...
 
-    @property
-    def made(self) -> list[str]:
-        return self.came_up()
+    def slurm(self) -> Slurm: ...
 
 
-def simulated(folder: Path, run: Run, sshd: Callable[[], Sshd]) -> Rig:
+def simulated(folder: Path, run: Run, servers: Servers) -> Rig:
     kernel = Kernel()
     provider = SimProvider("twin", ProviderTraits(), kernel, "1")
     made: list[str] = []
@@ -68,6 +61,24 @@ def simulated(folder: Path, run: Run, sshd: Callable[[], Sshd]) -> Rig:
         recover=recover,
         again=lambda: provider,
     )
+
+
+def on_a_market(folder: Path, run: Run, servers: Servers) -> Rig:
+    """The twin again, where a trace says what can be had."""
+    rig = simulated(folder, run, servers)
+    assert isinstance(rig.provider, SimProvider)
+    provider, unlucky = rig.provider, [f"std-{node}" for node in ("n1", "n2", "n3")]
+    plenty, nothing = (market(dict.fromkeys(unlucky, (Step(0, count),))) for count in (1, 0))
+    recover = rig.recover
+
+    def open_again() -> None:
+        recover()
+        provider.markets = dict.fromkeys(("pool", "one", "two", "none"), plenty)
+
+    open_again()
+    rig.recover = open_again
+    rig.sell_out = lambda: provider.markets.update(dict.fromkeys(provider.markets, nothing))
+    return rig
 
 
 class Interrupted(LocalProvider):
@@ -90,7 +101,7 @@ class Interrupted(LocalProvider):
             raise OutcomeUnknown("interrupted")
 
 
-def local(folder: Path, run: Run, sshd: Callable[[], Sshd]) -> Rig:
+def local(folder: Path, run: Run, servers: Servers) -> Rig:
     agent = StandIn(folder)
     root = folder / "local"
     fresh = lambda: Interrupted(root, join, agent_command=agent.command)  # noqa: E731
@@ -130,8 +141,8 @@ echo "$said"
 """
 
 
-def ssh(folder: Path, run: Run, sshd: Callable[[], Sshd]) -> Rig:
-    agent, server, python, lose = StandIn(folder), sshd(), folder / "python", folder / "lose-answers"
+def ssh(folder: Path, run: Run, servers: Servers) -> Rig:
+    agent, server, python, lose = StandIn(folder), servers.sshd(), folder / "python", folder / "lose-answers"
     python.write_text(LOSING.format(python=sys.executable, folder=folder))
     python.chmod(0o755)
     names = ("std-n1", "std-n2", "std-n3")
@@ -178,281 +189,194 @@ def ssh(folder: Path, run: Run, sshd: Callable[[], Sshd]) -> Rig:
     )
 
 
-PROVIDERS: dict[str, Callable[[Path, Run, Callable[[], Sshd]], Rig]] = {
-    "simulated": simulated,
-    "local": local,
-    "ssh": ssh,
-}
+class InOneZone(Ec2Provider):
+    """The suite's places and offers are nobody's; EC2's have names of its own."""
+
+    async def launch(self, request: LaunchNode) -> None:
+        place = replace(request.place, region="us-east-1", zone="us-east-1a")
+        await super().launch(replace(request, offer="m5.large@us-east-1a", place=place))
 
 
-@pytest.fixture(scope="module")
-def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Sshd]]:
-    """One server for all tests, started when the first asks for it."""
-    made: list[Sshd] = []
+def ec2(folder: Path, run: Run, servers: Servers) -> Rig:
+    # Here, because it brings moto along, which the other providers do not need.
+    from tests.ec2_front import DEEDS, Machines, Trouble, empty_front, settings
 
-    def only() -> Sshd:
-        if not made:
-            made.append(Sshd(tmp_path_factory.mktemp("sshd")))
-        return made[0]
+    front = empty_front()
+    machines = Machines(front)
+    made: list[Ec2Provider] = []
 
-    yield only
-    for server in made:
-        server.stop()
+    def fresh() -> Ec2Provider:
+        made.append(InOneZone.from_settings(settings(front), join))
+        return made[-1]
 
+    def close() -> None:
+        for provider in made:
+            run(provider.close())
+        front.stop()
 
-@pytest.fixture(params=PROVIDERS)
-def rig(request: pytest.FixtureRequest, tmp_path: Path, run: Run, sshd: Callable[[], Sshd]) -> Iterator[Rig]:
-    made = PROVIDERS[request.param](tmp_path, run, sshd)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def provider(rig: Rig) -> Provider:
-    return rig.provider
-
-
-def wish(node: str = "n1", pool: str = "pool") -> LaunchNode:
-    there = Place("prov", "here", "a", "a1")
-    return LaunchNode(
-        node=node,
-        pool=pool,
-        offer=f"std-{node}",  # static machines: one offer each
-        place=there,
-        capacity=BIG,
-        price_micro_usd=1,
-        spot=False,
-        why="w",
+    short = Trouble(("RunInstances",), "InsufficientInstanceCapacity", status=500)
+    return Rig(
+        fresh(),
+        lambda: machines.made,
+        wait=machines.wait,
+        cut=front.stop,
+        sell_out=lambda: front.troubles.append(short),
+        answer_with_errors=lambda: front.troubles.append(Trouble(DEEDS, lost=True, done=True)),
+        recover=front.recover,
+        again=fresh,
+        close=close,
     )
 
 
-# launching
+# Slurm's commands, which lose what they have to say when there is a file `lose-answers`: a cancelled job is
+# waited for first, and from the first deed on nothing is answered any more.
+MUTE = """\
+#!/bin/sh
+[ -e {folder}/mute ] && kill -9 $$
+{program} "$@" || exit
+[ -e {folder}/lose-answers ] || exit 0
+case {name} in
+  scancel) while squeue --noheader --jobs="$1" 2>&1 | grep -q . ; do sleep 0.05; done;;
+  sbatch) ;;
+  *) exit 0;;
+esac
+touch {folder}/mute
+kill -9 $$
+"""
 
 
-def test_what_was_launched_is_listed_and_comes_up(rig: Rig, run: Run) -> None:
-    run(rig.provider.launch(wish()))
-    assert run(rig.provider.list("pool")) == ("n1",), "it costs money before it is up"
-    rig.wait()
-    assert rig.made == ["n1"]
-    assert run(rig.provider.state("n1")) is Word.RUNNING
+def slurm(folder: Path, run: Run, servers: Servers) -> Rig:
+    agent, cluster = StandIn(folder), servers.slurm()
+    lose, mute, conf = folder / "lose-answers", folder / "mute", folder / "slurm.conf"
+    conf.symlink_to(cluster.conf)
+    for name in ("sbatch", "scancel", "squeue", "sinfo"):
+        (folder / name).write_text(MUTE.format(folder=folder, name=name, program=cluster.programs[name]))
+        (folder / name).chmod(0o755)
+    settings = {"root": str(folder / "root"), "partition": "main", "conf": str(conf), "bin": str(folder)}
+    settings |= {"python": sys.executable, "agent": str(agent.path)}
+
+    def fresh() -> SlurmProvider:
+        """It does not wait for a scheduler that looks once a second."""
+        return SlurmProvider(read_settings(settings), join, settle_s=0.0)
+
+    def point_to(path: Path) -> None:
+        conf.unlink()
+        conf.symlink_to(path)
+
+    def recover() -> None:
+        lose.unlink(missing_ok=True)
+        mute.unlink(missing_ok=True)
+        point_to(cluster.conf)
+        cluster.ask("scontrol", "update", "PartitionName=main", "State=UP")
+
+    def close() -> None:
+        recover()
+        cluster.end_all()
+        agent.leave_nothing()
+
+    def wait() -> None:
+        agent.gate.touch()
+        until("every job is an agent", lambda: len(agent.roots()) == len(cluster.jobs("--states=R,PD")))
+        agent.wait()
+
+    return Rig(
+        fresh(),
+        agent.made,
+        wait=wait,
+        cut=lambda: point_to(cluster.elsewhere),
+        sell_out=lambda: void(cluster.ask("scontrol", "update", "PartitionName=main", "State=DRAIN")),
+        answer_with_errors=lose.touch,
+        recover=recover,
+        again=fresh,
+        close=close,
+        can_reset=False,
+    )
 
 
-def test_asking_again_is_not_a_second_machine(rig: Rig, run: Run) -> None:
-    for _ in range(3):
-        run(rig.provider.launch(wish()))
-    rig.wait()
-    run(rig.provider.launch(wish()))
-    rig.wait()
-    assert rig.made == ["n1"]
-    assert run(rig.provider.list("pool")) == ("n1",)
+def void(_: object) -> None: ...
 
 
-def test_asking_twice_at_the_same_time_is_one_machine(rig: Rig, run: Run) -> None:
-    async def both() -> None:
-        await asyncio.gather(rig.provider.launch(wish()), rig.provider.launch(wish()))
+def documented(folder: Path, run: Run, servers: Servers) -> Rig:
+    """The one that the docs show how to make."""
+    stand_in, root = StandIn(folder), folder / "root"
+    root.mkdir()
+    away, losing = folder / "unmounted", [False]
 
-    run(both())
-    rig.wait()
-    assert rig.made == ["n1"]
+    class Interrupted(folder_provider()):  # type: ignore[misc]
+        """Nothing between us and our own machine loses an answer, so this loses them by itself."""
 
+        agent = stand_in.command
 
-def test_a_list_is_of_one_pool(provider: Provider, run: Run) -> None:
-    for node, pool in (("n1", "one"), ("n2", "two"), ("n3", "one")):
-        run(provider.launch(wish(node, pool)))
-    assert sorted(run(provider.list("one"))) == ["n1", "n3"]
-    assert run(provider.list("none")) == ()
+        async def launch(self, request: LaunchNode) -> None:
+            await super().launch(request)
+            self.lose_answer()
 
+        async def terminate(self, node: str) -> None:
+            await super().terminate(node)
+            self.lose_answer()
 
-def test_a_provider_that_has_nothing_left_says_so_and_makes_nothing(rig: Rig, run: Run) -> None:
-    rig.sell_out()
-    with pytest.raises(CapacityShort):
-        run(rig.provider.launch(wish()))
-    assert run(rig.provider.list("pool")) == ()
-    rig.recover()
-    run(rig.provider.launch(wish()))
-    assert run(rig.provider.list("pool")) == ("n1",)
+        def lose_answer(self) -> None:
+            if losing[0]:
+                raise OutcomeUnknown("interrupted")
 
+    fresh = lambda: Interrupted({"root": str(root), "most": "4"}, join)  # noqa: E731
+    provider = fresh()
 
-def test_being_sold_out_does_not_deny_what_is_there_already(rig: Rig, run: Run) -> None:
-    run(rig.provider.launch(wish()))
-    rig.sell_out()
-    run(rig.provider.launch(wish()))
-    assert run(rig.provider.list("pool")) == ("n1",)
+    def recover() -> None:
+        losing[0], provider.most = False, 4
+        if away.exists():
+            away.rename(root)
 
-
-# ending
-
-
-def test_what_was_terminated_is_gone_when_the_call_returns(rig: Rig, run: Run) -> None:
-    run(rig.provider.launch(wish()))
-    rig.wait()
-    run(rig.provider.terminate("n1"))
-    assert run(rig.provider.list("pool")) == ()
-    assert run(rig.provider.state("n1")) is not Word.RUNNING
-
-
-def test_terminating_again_finds_nothing(provider: Provider, run: Run) -> None:
-    run(provider.launch(wish()))
-    run(provider.terminate("n1"))
-    with pytest.raises(NotFound):
-        run(provider.terminate("n1"))
+    return Rig(
+        provider,
+        stand_in.made,
+        wait=stand_in.wait,
+        cut=lambda: os.rename(root, away),
+        sell_out=lambda: setattr(provider, "most", 0),
+        answer_with_errors=lambda: losing.__setitem__(0, True),
+        recover=recover,
+        again=fresh,
+        close=stand_in.leave_nothing,
+        can_reset=False,
+    )
 
 
-def test_a_machine_that_is_terminated_while_it_boots_never_comes_up(rig: Rig, run: Run) -> None:
-    run(rig.provider.launch(wish()))
-    run(rig.provider.terminate("n1"))
-    rig.wait()
-    assert rig.made == []
+PROVIDERS: dict[str, Callable[[Path, Run, Servers], Rig]] = {
+    "simulated": simulated,
+    "on a market": on_a_market,
+    "local": local,
+    "ssh": ssh,
+    "ec2": ec2,
+    "slurm": slurm,
+    "documented": documented,
+}
 
 
-def test_a_late_launch_does_not_bring_back_what_was_terminated(rig: Rig, run: Run) -> None:
-    """A repeated request that overtook nobody: the id is spent."""
-    run(rig.provider.launch(wish()))
-    run(rig.provider.terminate("n1"))
-    run(rig.provider.launch(wish()))
-    rig.wait()
-    assert (rig.made, run(rig.provider.list("pool"))) == ([], ())
+class Started:
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self.stack = folder, stack
+        self._sshd: Sshd | None = None
+        self._slurm: Slurm | None = None
+
+    def sshd(self) -> Sshd:
+        if self._sshd is None:
+            self._sshd = Sshd(self.folder / "sshd")
+            self.stack.callback(self._sshd.stop)
+        return self._sshd
+
+    def slurm(self) -> Slurm:
+        self._slurm = self._slurm or self.stack.enter_context(shared_slurm())
+        return self._slurm
 
 
-def test_terminating_one_leaves_the_others(provider: Provider, run: Run) -> None:
-    for node in ("n1", "n2", "n3"):
-        run(provider.launch(wish(node)))
-    run(provider.terminate("n2"))
-    assert sorted(run(provider.list("pool"))) == ["n1", "n3"]
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with ExitStack() as stack:
+        yield Started(tmp_path_factory.mktemp("servers"), stack)
 
 
-# starting anew
-
-
-def test_a_control_plane_that_starts_anew_finds_what_the_last_one_launched(rig: Rig, run: Run) -> None:
-    for node in ("n1", "n2"):
-        run(rig.provider.launch(wish(node)))
-    run(rig.provider.terminate("n2"))
-    heir = rig.again()
-    assert run(heir.list("pool")) == ("n1",)
-    assert run(heir.state("n1")) is Word.RUNNING
-    run(heir.launch(wish("n1")))
-    run(heir.launch(wish("n2")))
-    rig.wait()
-    assert rig.made == ["n1"], "neither a second machine nor one whose name is spent"
-    run(heir.terminate("n1"))
-    assert run(rig.provider.list("pool")) == ()
-
-
-def test_two_control_planes_that_ask_at_the_same_time_get_one_machine(rig: Rig, run: Run) -> None:
-    async def both() -> None:
-        await asyncio.gather(*(provider.launch(wish()) for provider in (rig.provider, rig.again())))
-
-    run(both())
-    rig.wait()
-    assert rig.made == ["n1"]
-
-
-# what it does not know
-
-
-@pytest.mark.parametrize("call", ["terminate", "reset"])
-def test_an_unknown_node_is_not_found(provider: Provider, run: Run, call: str) -> None:
-    with pytest.raises(NotFound):
-        run(getattr(provider, call)("nobody"))
-
-
-def test_an_unknown_node_does_not_run(provider: Provider, run: Run) -> None:
-    assert run(provider.state("nobody")) in (Word.STOPPED, Word.UNKNOWN)
-
-
-# resetting
-
-
-def test_a_node_that_is_reset_is_the_same_machine_and_comes_up_again(rig: Rig, run: Run) -> None:
-    run(rig.provider.launch(wish()))
-    rig.wait()
-    run(rig.provider.reset("n1"))
-    rig.wait()
-    assert rig.made == ["n1", "n1"]
-    assert run(rig.provider.list("pool")) == ("n1",)
-    assert run(rig.provider.state("n1")) is Word.RUNNING
-
-
-# failing
-
-
-def attempts(provider: Provider, run: Run) -> dict[str, Callable[[], object]]:
-    """Every call, on what is there and on what is not."""
-    return {
-        "launch": lambda: run(provider.launch(wish("n2"))),
-        "launch again": lambda: run(provider.launch(wish())),
-        "terminate": lambda: run(provider.terminate("n1")),
-        "terminate nobody": lambda: run(provider.terminate("nobody")),
-        "reset": lambda: run(provider.reset("n1")),
-        "reset nobody": lambda: run(provider.reset("nobody")),
-        "state": lambda: run(provider.state("n1")),
-        "list": lambda: run(provider.list("pool")),
-    }
-
-
-CALLS = (
-    "launch",
-    "launch again",
-    "terminate",
-    "terminate nobody",
-    "reset",
-    "reset nobody",
-    "state",
-    "list",
-)
-
-
-def error_of(attempt: Callable[[], object]) -> PortError | None:
-    try:
-        attempt()
-    except PortError as error:
-        return error
-    return None
-
-
-@pytest.mark.parametrize("trouble", ["cut", "sell_out", "answer_with_errors"])
-@pytest.mark.parametrize("call", CALLS)
-def test_whatever_goes_wrong_the_error_is_named_for_the_next_move_and_says_why(
-    rig: Rig, run: Run, call: str, trouble: str
-) -> None:
-    run(rig.provider.launch(wish()))
-    getattr(rig, trouble)()
-    error = error_of(attempts(rig.provider, run)[call])
-    assert error is None or type(error) in (CapacityShort, NotFound, OutcomeUnknown, Unreachable)
-    assert error is None or str(error)
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_a_provider_that_cannot_be_reached_did_nothing(rig: Rig, run: Run, call: str) -> None:
-    run(rig.provider.launch(wish()))
-    rig.cut()
-    try:
-        said = attempts(rig.provider, run)[call]()
-    except Unreachable:
-        said = Word.UNKNOWN
-    assert said is Word.UNKNOWN, "the only other thing to say, when asked for a state"
-    rig.recover()
-    assert run(rig.provider.list("pool")) == ("n1",)
-
-
-def test_a_launch_that_was_answered_with_an_error_is_found_by_listing(rig: Rig, run: Run) -> None:
-    rig.answer_with_errors()
-    with pytest.raises(OutcomeUnknown):
-        run(rig.provider.launch(wish()))
-    rig.recover()
-    assert run(rig.provider.list("pool")) == ("n1",)
-    run(rig.provider.launch(wish()))
-    rig.wait()
-    assert rig.made == ["n1"], "and asking again made no second one"
-
-
-def test_a_termination_that_was_answered_with_an_error_may_be_repeated(rig: Rig, run: Run) -> None:
-    run(rig.provider.launch(wish()))
-    rig.answer_with_errors()
-    with pytest.raises(OutcomeUnknown):
-        run(rig.provider.terminate("n1"))
-    rig.recover()
-    with pytest.raises(NotFound):
-        run(rig.provider.terminate("n1"))
-    assert run(rig.provider.list("pool")) == ()
+@pytest.fixture(params=PROVIDERS)
+def rig(request: pytest.FixtureRequest, tmp_path: Path, run: Run, servers: Servers) -> Iterator[Rig]:
+    made = PROVIDERS[request.param](tmp_path, run, servers)
+    yield made
+    made.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.event import Ended
-from holdfast.wire.messages import Beat, Confirmed, Goodbye, LogPart, ReadLog, Refused
+from holdfast.wire.messages import Beat, Confirmed, Goodbye, LogPart, Noticed, ReadLog, Refused
 from tests.hub_twin import HubTwin, Line, desired, lived, until, wanted
 
 MEMORY_KIB_MAX = 40 << 10
@@ -115,6 +115,23 @@ async def test_an_agent_is_ready_soon_small_and_runs_what_it_is_told(started: St
         assert (await line.report("web/0.1", "ended")).how is Ended.STOPPED
         assert (await end(process))[0] == 0
     assert started.living() == {}
+
+
+@lived
+async def test_a_notice_in_its_folder_is_told_on_every_link(started: Started) -> None:
+    async with HubTwin() as hub:
+        process = await started.agent(hub.url)
+        line = await hub.welcomed(beat_ms=50)
+        (started.root / "notice").write_text(str(time.time() + 60))
+        noticed = await line.next(Noticed)
+        assert 50_000 < noticed.left_ms <= 60_000
+        assert not noticed.own
+        (started.root / "notice").write_text(str(time.time() + 30))
+        await until(lambda: line.all(Noticed)[-1].left_ms <= 30_000)
+        line.cut()
+        again = await (await hub.welcomed(beat_ms=50)).next(Noticed)
+        assert again.left_ms < noticed.left_ms
+        assert (await end(process))[0] == 0
 
 
 def test_an_agent_loads_nothing_heavy() -> None:

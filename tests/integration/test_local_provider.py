@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.adapters.providers.local import tree
-from holdfast.adapters.providers.local.provider import AGENT, LocalProvider, LocalTraits
+from holdfast.adapters.providers.local.market import LocalTraits
+from holdfast.adapters.providers.local.provider import AGENT, LocalProvider
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
 from holdfast.model.resources import Resources
@@ -88,10 +89,17 @@ class Bench:
         return (str(path),)
 
     def provider(
-        self, command: tuple[str, ...] = (), credentials: Credentials = join, **traits: int
+        self,
+        command: tuple[str, ...] = (),
+        credentials: Credentials = join,
+        boot_ms: int = 0,
+        capacity: int = 1_000,
     ) -> LocalProvider:
         made = LocalProvider(
-            self.root, credentials, agent_command=command or self.quiet.command, traits=LocalTraits(**traits)
+            self.root,
+            credentials,
+            agent_command=command or self.quiet.command,
+            traits=LocalTraits(boot_ms=boot_ms, capacity=capacity),
         )
         self.providers.append(made)
         return made
@@ -525,7 +533,7 @@ def test_an_agent_that_crashes_again_and_again_is_started_less_and_less_often(be
 
 def test_what_a_control_plane_left_half_booted_is_booted_by_the_next_one(bench: Bench) -> None:
     async def first() -> None:
-        provider = bench.provider(boot_ms=60_000)
+        provider = bench.provider(boot_ms=2_000)
         await provider.launch(wish())
         assert await provider.state("n1") is Word.RUNNING, "a machine that boots is not off"
         await provider.close()

@@ -12,8 +12,9 @@ from holdfast.agent.hands import Hands
 from holdfast.agent.home import Home, Unusable
 from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
+from holdfast.core.desired import events_of
 from holdfast.core.node import Brief
-from holdfast.model.event import Ended
+from holdfast.model.event import CheckpointSaved, Ended
 from holdfast.model.program import Program
 from holdfast.ports.errors import CapacityShort
 from holdfast.ports.runtime import Exit, Task
@@ -182,3 +183,22 @@ def test_a_disk_that_takes_nothing_is_no_reason_to_stop(tmp_path: Path) -> None:
     home.keep("joined", "http://a:1")
     home.drop("joined")
     assert home.read("joined") == ""
+
+
+@lived
+async def test_what_a_job_has_saved_is_told_once_and_what_a_service_says_is_not() -> None:
+    disk = Disk(running={"job/0.1": task("job/0.1", exclusive=True), "web/0.1": task("web/0.1")})
+    disk.lease_until = boot_ms() + 60_000
+    hands = Hands(RuntimeTwin(disk), Group().spawn, Log())
+    await hands.adopt()
+    hands.machine.reports.clear()
+    disk.progress |= {"job/0.1": 5_000, "web/0.1": 5_000}
+    hands.look_at_progress()
+    hands.look_at_progress()
+    disk.progress["job/0.1"] = 4_000
+    hands.look_at_progress()
+    assert [(r.replica, r.what, r.progress_ms) for r in hands.machine.reports] == [
+        ("job/0.1", "saved", 5_000)
+    ]
+    (event,) = events_of(hands.machine.reports, "n1", 7)
+    assert event == CheckpointSaved(at=7, replica="job/0.1", progress_ms=5_000)

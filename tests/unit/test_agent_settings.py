@@ -19,7 +19,8 @@ def test_everything_can_be_said() -> None:
     told = read(
         [
             *("--join", "http://a:7700,https://b", "--join", "c:1"),
-            *("--name", "n-1", "--root", "x", "--token", "t", "--pool", "p", "--offer", "o"),
+            *("--name", "n-1", "--root", "x", "--token", "t", "--pool", "p"),
+            *("--offer", "m5.large@us-east-1a:spot"),
             *("--place", "aws/eu/a/r1", "--cpus", "1.5", "--memory", "2048", "--gpus", "8"),
             *("--gpu-kind", "h100", "--address", "10.0.0.2", "--allow-chaos", "--ca", "ca.pem"),
             *("--insecure", "--checkpoints", "y", "--log-json", "--stop-all-on-exit"),
@@ -27,7 +28,7 @@ def test_everything_can_be_said() -> None:
         {},
     )
     assert told.join == (Url("http", "a", 7700), Url("https", "b", 443), Url("http", "c", 1))
-    assert (told.name, told.token, told.pool, told.offer) == ("n-1", "t", "p", "o")
+    assert (told.name, told.token, told.pool, told.offer) == ("n-1", "t", "p", "m5.large@us-east-1a:spot")
     assert (told.root, told.checkpoints) == (Path("x").absolute(), Path("y").absolute())
     assert told.place == Place("aws", "eu", "a", "r1")
     assert (told.cpu_milli, told.memory_mib, told.gpus, told.gpu_kind) == (1500, 2048, 8, "h100")

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from holdfast.agent import notice
 from holdfast.agent.control_planes import ControlPlanes
 from holdfast.agent.conversation import Conversation, Ending, Lost, Self
 from holdfast.agent.hands import Hands, Machinery
@@ -26,6 +27,8 @@ from holdfast.model.resources import Resources
 from holdfast.wire.messages import FINAL, Moved, Refused, Welcome
 
 LEASE_LOOK_S = 1.0  # at least so often: a timer sleeps when the machine does, the lease does not
+NOTICE_LOOK_S = 1.0
+PROGRESS_LOOK_S = 15.0  # a report a job so often, at most
 LEASE_WAIT_S = 0.2  # while there is none
 LAST_WORDS_S = 3.0
 STOP_SLACK_S = 5.0
@@ -80,7 +83,13 @@ class Agent:
         self._log.info("agent started", node=self._settings.name, pid=os.getpid(), adopted=adopted)
         try:
             async with asyncio.TaskGroup() as group:
-                duties = [group.create_task(self._keep_link()), group.create_task(self._watch_lease())]
+                watched = (
+                    self._keep_link(),
+                    self._watch_lease(),
+                    self._watch_notice(),
+                    self._watch_progress(),
+                )
+                duties = [group.create_task(duty) for duty in watched]
                 await self._ending.wait()
                 if self._settings.stop_all_on_exit and self._refused is None:
                     await self._stop_all()
@@ -118,6 +127,23 @@ class Agent:
             left_s = self._hands.lease_left_ms() / 1000
             await asyncio.sleep(min(left_s or LEASE_WAIT_S, LEASE_LOOK_S))
             self._hands.check_lease()
+
+    async def _watch_notice(self) -> None:
+        """Told once on every link, and again when it is to be earlier or later than was said."""
+        told: tuple[Conversation, float] | None = None
+        while True:
+            talk, path = self._talk, self._home.path / "notice"
+            goes_at, left_ms = notice.goes_at(path), notice.left_ms(path)
+            if goes_at and left_ms and talk is not None and (talk, goes_at) != told and self._is_heard():
+                told = (talk, goes_at)
+                talk.say_taken(left_ms)
+                self._log.warning("this machine will be taken away", left_ms=left_ms)
+            await asyncio.sleep(NOTICE_LOOK_S)
+
+    async def _watch_progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_LOOK_S)
+            self._hands.look_at_progress()
 
     # the link
 

@@ -273,6 +273,11 @@ class Conversation:
         if self.welcome is not None and not self.over.done():
             self._linked().send(Noticed(max(1, left_ms), own=True))
 
+    def say_taken(self, left_ms: int) -> None:
+        """The machine goes, whatever we do."""
+        if self.welcome is not None and not self.over.done():
+            self._linked().send(Noticed(left_ms))
+
     def say_goodbye(self) -> None:
         if self.welcome is not None and not self.over.done():
             self._linked().send(Goodbye())

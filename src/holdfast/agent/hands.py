@@ -133,6 +133,15 @@ class Hands:
             self._log.warning("lease ran out", kills=",".join(each.wanted.replica for each in over))
             self._carry_out(over)
 
+    def look_at_progress(self) -> None:
+        """What is exclusive may have to go on elsewhere: how much of it is saved decides what that costs."""
+        before = len(self.machine.reports)
+        for name, process in list(self.machine.processes.items()):
+            if process.wanted.exclusive:
+                self.machine.saved(name, self._runtime.progress(name))
+        if len(self.machine.reports) > before:
+            self.news()
+
     def lease_left_ms(self) -> Millis:
         return max(0, self.machine.lease_until - boot_ms())
 

@@ -451,6 +451,10 @@ class ProcessRuntime:
         running = {r.name: (r.shim, r.group) for r in self._replicas.values() if r.handle >= 0}
         return self._meter.read(running, kernel.boot_ms())
 
+    def progress(self, replica: str) -> Millis:
+        found = self._replicas.get(replica)
+        return replicas.progress(found.folders) if found is not None else 0
+
     def read_log(self, replica: str, offset: int, size: int) -> tuple[bytes, int]:
         return logs.read(f"{self._tree.logs}/{quoted(replica)}", offset, size)
 

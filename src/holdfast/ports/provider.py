@@ -1,11 +1,12 @@
 """Something that can launch and terminate nodes."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from holdfast.model.action import LaunchNode
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.verdict import Word
 
 
@@ -36,3 +37,49 @@ class Provider(Protocol):
 
     async def list(self, pool: str) -> tuple[str, ...]:
         """Ids of all nodes that exist (and cost money) in the pool."""
+
+    async def offers(self, pool: Pool) -> tuple[Offer, ...]:
+        """What can be had for the pool now, and at which price. Whoever knows no more than the pool's own
+        list answers with that."""
+
+
+@runtime_checkable
+class Supervised(Protocol):
+    """A provider that has something to do by itself."""
+
+    async def supervise(self) -> None:
+        """Until it is cancelled."""
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A provider that holds something to be let go."""
+
+    async def close(self) -> None:
+        """Nodes go on."""
+
+
+def agent_arguments(
+    request: LaunchNode, join: Join, *, root: str, token_file: str, checkpoints: str, ca_file: str = ""
+) -> list[str]:
+    """What an agent is told of the node it is, whatever machine it runs on. It finds `join.token` and, if
+    there is one, `join.ca` in these files, and keeps its own in the folder `root`."""
+    place, has = request.place, request.capacity
+    said = [
+        *("--join", ",".join(join.urls)),
+        *("--name", request.node),
+        *("--root", root),
+        *("--token-file", token_file),
+        *("--pool", request.pool),
+        *("--offer", request.offer),
+        *("--place", "/".join((place.provider, place.region, place.zone, place.rack))),
+        *("--checkpoints", checkpoints),
+    ]
+    sizes = {
+        "--cpus": has.cpu_milli and f"{has.cpu_milli / 1000:g}",
+        "--memory": has.memory_mib,
+        "--gpus": has.gpu_milli and f"{has.gpu_milli / 1000:g}",
+        "--gpu-kind": has.gpu_milli and has.gpu_kind,
+    }
+    said += ["--ca", ca_file] if join.ca and ca_file else []
+    return said + [word for name, size in sizes.items() if size for word in (name, str(size))]

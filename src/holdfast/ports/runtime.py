@@ -75,6 +75,9 @@ class Runtime(Protocol):
 
     def usage(self) -> dict[str, Usage]: ...
 
+    def progress(self, replica: str) -> Millis:
+        """What the program says that its last checkpoint holds; 0: nothing."""
+
     def read_log(self, replica: str, offset: int, size: int) -> tuple[bytes, int]:
         """Up to `size` bytes from `offset` of all that it has written (the oldest may be gone; negative:
         from the end), and the offset after them."""

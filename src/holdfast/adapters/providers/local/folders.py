@@ -3,12 +3,14 @@
     <root>/checkpoints/     shared by all nodes
     <root>/nodes/.lock      held while a node is entered
                  .gone      names of terminated nodes, one a line: spent for ever
+                 .sold-out/ a file for each pool, or offer of one, that has nothing to be had: until when
                  <node>/launch.json     what was asked for
                         lock            held by whoever starts or ends it
+                        fate.json       when it boots, and when it will be taken away
                         started.json    the agent: pid and start time
                         ending          it is being terminated: never start it again
                         token ca.pem agent.log cgroup
-                        agent/          the agent's own
+                        agent/          the agent's own, and the notice that it will be taken away
 
 Any control plane of this machine, also one that was started anew, finds the nodes of all others here. A
 database was refused: the folders must be there anyway, and a rename is as atomic.
@@ -27,7 +29,10 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from holdfast.adapters.providers.local import market
+from holdfast.adapters.providers.local.market import Fate, LocalTraits
 from holdfast.model.action import LaunchNode
+from holdfast.model.units import Instant
 from holdfast.ports.errors import CapacityShort, NotFound, Unreachable
 
 BUSY_S = 60.0  # the longest that a node may be in another's hands: a termination that lingers
@@ -86,19 +91,25 @@ class Folders:
 
     # entering and leaving
 
-    def enter(self, request: LaunchNode, capacity: int) -> bool:
+    def enter(self, request: LaunchNode, traits: LocalTraits) -> bool:
         """Makes the node's folder, whole or not at all. False: it is there already, or its name is spent.
+        CapacityShort: its market has none.
 
         (`leave` spends the name before the folder goes, so whoever sees no folder sees the name.)
         """
         with self._locked():
             if self.has(request.node) or self.is_spent(request.node):
                 return False
-            if len(self.names()) >= capacity:
-                raise CapacityShort(f"this machine may have {capacity} nodes, and has them")
+            if why := self.shortage(request.pool, request.offer, traits):
+                raise CapacityShort(why)
+            if market.is_refused(request, traits):
+                raise CapacityShort(f"the market has no {request.offer} for {request.node}")
             fresh = self.nodes / f".new-{uuid.uuid4().hex}"
             (fresh / "agent").mkdir(parents=True, mode=0o700)
             write(fresh / "launch.json", msgspec.json.encode(request))
+            fate = market.fate(request, traits, wall_ms())
+            if fate != Fate():
+                write(fresh / "fate.json", msgspec.json.encode(fate))
             fresh.rename(self.of(request.node))
             self._requests[request.node] = request
             return True
@@ -124,6 +135,54 @@ class Folders:
             self._spent_read += len(whole)
             self._spent.update(unquote(name.decode()) for name in whole.splitlines())
         return node in self._spent
+
+    # the market
+
+    def shortage(self, pool: str, offer: str, traits: LocalTraits) -> str:
+        """Why none of this offer can be had; empty: it can."""
+        names = self.names()
+        if len(names) >= traits.capacity:
+            return f"this machine may have {traits.capacity} nodes, and has them"
+        for what in (pool, f"{pool}@{offer}"):
+            if self._sold_out_until(what) > wall_ms():
+                return f"{offer} is sold out"
+        stock = traits.stock_of(offer)
+        if stock is not None and sum(self._is_of(node, pool, offer) for node in names) >= stock:
+            return f"there are {stock} of {offer}, and you have them" if stock else f"there is no {offer}"
+        return ""
+
+    def sell_out(self, pool: str, offer: str, until: Instant) -> None:
+        folder = self.nodes / ".sold-out"
+        folder.mkdir(exist_ok=True)
+        write(folder / _mark(f"{pool}@{offer}" if offer else pool), str(until).encode())
+
+    def _sold_out_until(self, what: str) -> Instant:
+        try:
+            return int((self.nodes / ".sold-out" / _mark(what)).read_bytes())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return 0
+
+    def _is_of(self, node: str, pool: str, offer: str) -> bool:
+        try:
+            request = self.request(node)
+        except NotFound:  # it left while we looked
+            return False
+        return (request.pool, request.offer) == (pool, offer)
+
+    def fate(self, node: str) -> Fate:
+        try:
+            return msgspec.json.decode((self.of(node) / "fate.json").read_bytes(), type=Fate)
+        except FileNotFoundError:
+            return Fate()
+
+    def note_fate(self, node: str, fate: Fate) -> None:
+        write(self.of(node) / "fate.json", msgspec.json.encode(fate))
+
+    def tell_fate(self, node: str, fate: Fate) -> None:
+        """Where the node's agent looks for it (`agent.notice`), once."""
+        path, text = self.of(node) / "agent" / "notice", f"{fate.goes_at / 1000:.3f}".encode()
+        if not path.exists() or path.read_bytes() != text:
+            write(path, text)
 
     # one node
 
@@ -178,6 +237,16 @@ class Folders:
             yield
         finally:
             os.close(lock)
+
+
+def wall_ms() -> Instant:
+    """The clock that all processes of this machine share, and that goes on while they are away."""
+    return time.time_ns() // 1_000_000
+
+
+def _mark(what: str) -> str:
+    """A pool's name, or `pool@offer`, as the name of a file."""
+    return "@".join(quote(part, safe="").replace(".", "%2E") for part in what.split("@", 1))
 
 
 async def _lock(descriptor: int, node: str) -> None:

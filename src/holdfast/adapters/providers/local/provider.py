@@ -1,8 +1,9 @@
 """Nodes that are agents on this machine: places, sizes and prices are pretended, the processes are real.
 
 It is the provider of `holdfast up`, and the one that the live system is tried with: a node can be killed or
-hung as a whole (`ports.chaos`), and its provider then tells the truth about it. All state is on disk
-(`folders`), so nodes outlive the control plane that launched them and any other finds them again.
+hung as a whole (`ports.chaos`), and its provider then tells the truth about it. Each pool may pretend a
+market (`market`). All state is on disk (`folders`), so nodes outlive the control plane that launched them and
+any other finds them again.
 
 A node is up while any of its processes lives (`tree`). One whose agent ended while replicas go on is a
 running machine whose agent crashed: `supervise` starts that agent again. One where nothing is left is a dead
@@ -11,33 +12,29 @@ machine and stays dead: replacing it is for the control plane to decide.
 
 import asyncio
 import contextlib
-import errno
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
-from holdfast.adapters.providers.local import tree
-from holdfast.adapters.providers.local.folders import Folders, Started
+from holdfast.adapters.providers.local import market, tree
+from holdfast.adapters.providers.local.folders import Folders, Started, wall_ms
+from holdfast.adapters.providers.local.market import LocalTraits
+from holdfast.adapters.providers.local.plainly import plainly
 from holdfast.adapters.providers.local.start import answers, boot_id, is_running, start
 from holdfast.adapters.providers.local.threads import Survey, seen_through
+from holdfast.adapters.providers.settings import told
 from holdfast.model.action import LaunchNode
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.units import Millis
 from holdfast.model.verdict import Word
-from holdfast.ports.errors import (
-    CapacityShort,
-    Denied,
-    Full,
-    NotFound,
-    OutcomeUnknown,
-    PortError,
-    Unreachable,
-)
+from holdfast.ports.errors import CapacityShort, Denied, NotFound, PortError, Unreachable
 from holdfast.ports.provider import Credentials
 
 AGENT = (sys.executable, "-m", "holdfast.agent")
@@ -49,11 +46,6 @@ REVIVE_MAX_S = 10.0
 STEADY_S = 30.0  # an agent that has lived so long begins anew with its waits
 
 log = structlog.get_logger()
-
-
-class LocalTraits(msgspec.Struct, frozen=True):
-    boot_ms: Millis = 0  # pretended: the agent is started after this
-    capacity: int = 1_000
 
 
 class Revival(msgspec.Struct):
@@ -73,7 +65,8 @@ class LocalProvider:
         agent_command: Sequence[str] = AGENT,
         traits: LocalTraits | None = None,
     ) -> None:
-        self.traits = traits or LocalTraits()
+        self.traits = traits or LocalTraits()  # of pools that say nothing else
+        self._pools: dict[str, Pool] = {}
         self._folders = Folders(root)
         self._credentials = credentials
         self._command = tuple(agent_command)
@@ -84,16 +77,31 @@ class LocalProvider:
         self._dead: dict[str, Started] = {}  # nodes of which nothing was left under this agent
         self._revivals: dict[str, Revival] = {}
 
+    def of(self, pool: Pool) -> "LocalProvider":
+        """Ourselves, and now we know what the pool's market is like. One provider serves all pools: their
+        nodes are in the same folders."""
+        self._pools[pool.name] = pool
+        return self
+
+    def _traits(self, pool: str) -> LocalTraits:
+        known = self._pools.get(pool)
+        if known is None:
+            return self.traits
+        wrong = list(market.wrong(known.settings, [offer.name for offer in known.offers]))
+        if wrong:
+            raise Denied(f"the settings of {pool} cannot be used: {told(wrong)}")
+        return market.traits(known.settings, self.traits)
+
     # the port
 
     async def launch(self, request: LaunchNode) -> None:
         node = request.node
-        with _plainly(node, exhausted=CapacityShort):
+        with plainly(node, exhausted=CapacityShort):
             self._folders.reach()
-            fresh = await seen_through(self._folders.enter, request, self.traits.capacity)
+            fresh = await seen_through(self._folders.enter, request, self._traits(request.pool))
             if not fresh and not self._folders.has(node):
                 return  # its name is spent
-            if self.traits.boot_ms:
+            if self._folders.fate(node).boot_ms:
                 self._boot_later(node)
                 return
             try:
@@ -104,42 +112,52 @@ class LocalProvider:
                 raise
 
     async def terminate(self, node: str) -> None:
-        with _plainly(node):
+        with plainly(node):
             self._folders.reach()
             await self._end(node, spend=True)
 
     async def reset(self, node: str) -> None:
-        with _plainly(node):
+        with plainly(node):
             self._folders.reach()
             async with self._folders.held(node) as folder:
                 if self._folders.is_ending(node):
                     raise NotFound(f"{node} is being terminated")
                 await seen_through(tree.kill, str(folder))
                 self._folders.note_started(node, None)
-                if not self.traits.boot_ms:
+                fate = self._folders.fate(node)
+                if fate.boot_ms:
+                    self._folders.note_fate(node, replace(fate, boots_at=wall_ms() + fate.boot_ms))
+                else:
                     await self._start(node)
             self._reap()
-            if self.traits.boot_ms:
+            if fate.boot_ms:
                 self._boot_later(node)
 
     async def state(self, node: str) -> Word:
-        with _plainly(node):
+        with plainly(node):
             self._folders.reach()
             return Word.RUNNING if await self._is_up(node) else Word.STOPPED
 
     async def list(self, pool: str) -> tuple[str, ...]:
         found = []
-        with _plainly(pool):
+        with plainly(pool):
             for node in self._folders.names():
                 with contextlib.suppress(NotFound):  # it left while we looked
                     if self._folders.request(node).pool == pool:
                         found.append(node)
         return tuple(found)
 
+    async def offers(self, pool: Pool) -> tuple[Offer, ...]:
+        with plainly(pool.name):
+            self._folders.reach()
+            traits = self.of(pool)._traits(pool.name)
+            short = self._folders.shortage
+            return tuple(offer for offer in pool.offers if not short(pool.name, offer.name, traits))
+
     # chaos
 
     async def kill(self, node: str) -> None:
-        with _plainly(node):
+        with plainly(node):
             async with self._folders.held(node) as folder:
                 await seen_through(tree.kill, str(folder))
                 if self._folders.started(node) is None:  # it was booting
@@ -147,25 +165,37 @@ class LocalProvider:
             self._reap()
 
     async def hang(self, node: str) -> None:
-        with _plainly(node):
+        with plainly(node):
             async with self._folders.held(node) as folder:
                 await seen_through(tree.stop, str(folder))
 
     async def resume(self, node: str) -> None:
-        with _plainly(node):
+        with plainly(node):
             async with self._folders.held(node) as folder:
                 await seen_through(tree.resume, str(folder))
+
+    async def notice(self, node: str, left_ms: Millis) -> None:
+        with plainly(node):
+            async with self._folders.held(node):
+                fate = market.sooner(self._folders.fate(node), wall_ms(), left_ms)
+                self._folders.note_fate(node, fate)
+                self._folders.tell_fate(node, fate)
+
+    async def sell_out(self, pool: str, offer: str, for_ms: Millis) -> None:
+        with plainly(pool):
+            self._folders.reach()
+            self._folders.sell_out(pool, offer, wall_ms() + for_ms)
 
     # for whoever runs us
 
     async def supervise(self) -> None:
-        """Until cancelled: start agents again that ended before their node, and boot what was left half
-        booted by a control plane that ended."""
+        """Until cancelled: start agents again that ended before their node, boot what was left half booted by
+        a control plane that ended, and take away what the market wants back."""
         await self._call_over()
         while True:
             await asyncio.sleep(LOOK_S)
             try:
-                with _plainly("this machine"):
+                with plainly("this machine"):
                     await self._look_after()
             except PortError as error:
                 log.warning("supervise_failed", why=str(error))
@@ -173,7 +203,7 @@ class LocalProvider:
     async def stop_all(self, grace_ms: Millis) -> tuple[str, ...]:
         """Ask every replica to end, wait for that, then terminate every node. The nodes that are surely
         gone."""
-        with _plainly("this machine"):
+        with plainly("this machine"):
             names = self._folders.names()
             for node in names:
                 self._folders.note_ending(node)
@@ -206,8 +236,9 @@ class LocalProvider:
 
     async def _boot_after(self, node: str) -> None:
         try:
-            await asyncio.sleep(self.traits.boot_ms / 1000)
-            with _plainly(node):
+            fate = self._folders.fate(node)  # if the clock was set meanwhile, a boot still takes no longer
+            await asyncio.sleep(min(max(0, fate.boots_at - wall_ms()), fate.boot_ms) / 1000)
+            with plainly(node):
                 await self._boot(node, fresh=False)
         except NotFound:
             pass  # terminated while it booted
@@ -295,6 +326,9 @@ class LocalProvider:
                 del memory[node]
         async with asyncio.TaskGroup() as group:
             for node in names:
+                if self._is_wanted_back(node):
+                    group.create_task(self._take_away(node))
+                    continue
                 if self._agent_runs(node) or self._folders.is_ending(node) or node in self._boots:
                     continue
                 agent = self._agents.get(node)
@@ -303,12 +337,30 @@ class LocalProvider:
                 elif self._dead.get(node) != agent:
                     group.create_task(self._look_at_crash(node, agent))
 
+    def _is_wanted_back(self, node: str) -> bool:
+        """Its market wants it back now. If soon, the node is told."""
+        fate, now = self._folders.fate(node), wall_ms()
+        if not fate.goes_at or now < fate.told_at:
+            return False
+        if now < fate.goes_at:
+            self._folders.tell_fate(node, fate)
+        return now >= fate.goes_at
+
+    async def _take_away(self, node: str) -> None:
+        """As real ones are: it is neither listed nor found any more."""
+        try:
+            with plainly(node), contextlib.suppress(NotFound):
+                await self._end(node, spend=True)
+                log.info("node_taken_away", node=node)
+        except PortError as error:
+            log.warning("node_not_taken_away", node=node, why=str(error))
+
     async def _call_over(self) -> None:
         """Agents of a control plane that was killed, when we listen at another address than it did: nobody
         else will ever answer them."""
         for node in self._folders.names():
             try:
-                with _plainly(node):
+                with plainly(node):
                     await self._call_if_lonely(node)
             except PortError as error:
                 log.warning("agent_not_called_over", node=node, why=str(error))
@@ -329,7 +381,7 @@ class LocalProvider:
 
     async def _look_at_crash(self, node: str, agent: Started) -> None:
         try:
-            with _plainly(node):
+            with plainly(node):
                 if not await self._has_processes(node):
                     self._dead[node] = agent
                 elif self._is_due(node):
@@ -365,23 +417,3 @@ def _ask_to_end(roots: Sequence[str], grace_s: float) -> None:
     for shim in asked:
         tree.send(shim, signal.SIGTERM)
     tree.wait(asked, grace_s)
-
-
-@contextlib.contextmanager
-def _plainly(what: str, exhausted: type[PortError] = Unreachable) -> Iterator[None]:
-    """The machine's errors, in the words of the port. `exhausted`: no processes, memory or files left."""
-    try:
-        yield
-    except tree.Lingering as error:
-        raise OutcomeUnknown(f"{what}: {error}") from error
-    except OSError as error:
-        why = f"{what}: {error.strerror or error}" + (f": {error.filename}" if error.filename else "")
-        match error.errno:
-            case errno.ENOSPC | errno.EDQUOT:
-                raise Full(why) from error
-            case errno.EAGAIN | errno.ENOMEM | errno.EMFILE | errno.ENFILE:
-                raise exhausted(why) from error
-            case errno.ENOENT | errno.ENOTDIR | errno.ESTALE | errno.EIO:
-                raise Unreachable(why) from error
-            case _:
-                raise Denied(why) from error

@@ -9,40 +9,18 @@ from holdfast.adapters.providers.local import tree
 from holdfast.adapters.providers.local.folders import Folders, Started, write
 from holdfast.model.action import LaunchNode
 from holdfast.ports.errors import Denied
-from holdfast.ports.provider import Join
+from holdfast.ports.provider import Join, agent_arguments
 
 ANSWER_S = 1.0
 
 boot_id = functools.cache(tree.boot_id)
 
 
-def arguments(request: LaunchNode, join: Join, *, root: str, token_file: str, checkpoints: str) -> list[str]:
-    """What an agent is told of the node it is, whatever machine it runs on."""
-    place, has = request.place, request.capacity
-    said = [
-        *("--join", ",".join(join.urls)),
-        *("--name", request.node),
-        *("--root", root),
-        *("--token-file", token_file),
-        *("--pool", request.pool),
-        *("--offer", request.offer),
-        *("--place", "/".join((place.provider, place.region, place.zone, place.rack))),
-        *("--checkpoints", checkpoints),
-    ]
-    sizes = {
-        "--cpus": has.cpu_milli and f"{has.cpu_milli / 1000:g}",
-        "--memory": has.memory_mib,
-        "--gpus": has.gpu_milli and f"{has.gpu_milli / 1000:g}",
-        "--gpu-kind": has.gpu_milli and has.gpu_kind,
-    }
-    return said + [word for name, size in sizes.items() if size for word in (name, str(size))]
-
-
 def start(folders: Folders, request: LaunchNode, join: Join, command: Sequence[str]) -> Started:
     """Starts the agent and notes it. The caller holds the node."""
     folder = folders.of(request.node)
     write(folder / "token", join.token.encode())
-    told = arguments(
+    told = agent_arguments(
         request,
         join,
         root=str(folder / "agent"),

@@ -15,17 +15,17 @@ from typing import Any, Self
 import msgspec
 import structlog
 
-from holdfast.adapters.providers.local.start import arguments
 from holdfast.adapters.providers.ssh import remote
 from holdfast.adapters.providers.ssh.hosts import SshHost, read_hosts
 from holdfast.adapters.providers.ssh.line import ANSWER_S, Line, NeedsInstall
 from holdfast.adapters.providers.ssh.package import wheel
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.verdict import Word
 from holdfast.ports.errors import Denied, NotFound, OutcomeUnknown, PortError, Unreachable
-from holdfast.ports.provider import Credentials
+from holdfast.ports.provider import Credentials, agent_arguments
 
 CREDENTIALS_S = 10.0
 LOOK_S = 10.0  # how often `supervise` looks
@@ -99,6 +99,9 @@ class SshProvider:
             raise errors[0]
         return tuple(seen.node for seen in found if seen.node and seen.request.pool == pool)
 
+    async def offers(self, pool: Pool) -> tuple[Offer, ...]:
+        return pool.offers
+
     # for whoever runs us
 
     async def supervise(self) -> None:
@@ -145,7 +148,7 @@ class SshProvider:
                 join = await self._credentials(request.node)
         except TimeoutError as error:
             raise Unreachable(f"no credentials for {request.node} within {CREDENTIALS_S:g} s") from error
-        told = arguments(
+        told = agent_arguments(
             request,
             join,
             root=f"{remote.ROOT}/node/agent",

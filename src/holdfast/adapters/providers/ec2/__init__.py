@@ -1,0 +1,1 @@
+"""Nodes that are machines of EC2, or of a cloud that speaks its language."""

@@ -1,0 +1,74 @@
+"""Which providers there are here, and how one is made for a pool.
+
+Ours are named below; others are found by their entry point in the group `holdfast.providers`, which names
+something to be called with the pool's settings and the credentials of its nodes. None is loaded before a pool
+asks for it, and ours ask for a cloud's library when they first need it: whoever has no cloud needs none.
+
+Others' code may fail in any way while it is loaded and called, and then the pool is Denied with the reason:
+it is one pool's misfortune, and not the fleet's.
+"""
+
+import importlib
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
+from typing import Final
+
+from holdfast.model.pool import Pool
+from holdfast.ports.errors import Denied, PortError
+from holdfast.ports.provider import Credentials, Provider
+
+GROUP: Final = "holdfast.providers"
+OURS: Final = {
+    "join": "holdfast.adapters.providers.join:JoinProvider.from_settings",
+    "ssh": "holdfast.adapters.providers.ssh.provider:SshProvider.from_settings",
+    "ec2": "holdfast.adapters.providers.ec2.provider:Ec2Provider.from_settings",
+    "slurm": "holdfast.adapters.providers.slurm.provider:SlurmProvider.from_settings",
+}
+CALLS: Final = ("launch", "terminate", "reset", "state", "list", "offers")
+
+Make = Callable[[dict[str, str], Credentials], Provider]
+
+
+def others() -> dict[str, EntryPoint]:
+    """Those that somebody else made. Ours keep their names."""
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in (*OURS, "local")}
+
+
+def made_of(pool: Pool, credentials: Credentials) -> Provider:
+    make = _maker(pool.provider)
+    try:
+        made = make(pool.settings, credentials)
+    except PortError:
+        raise
+    except ValueError as error:  # settings that do not make sense
+        raise Denied(f"the settings of {pool.name} cannot be used: {error}") from None
+    except Exception as error:
+        raise Denied(f"the provider {pool.provider} cannot be made: {_told(error)}") from error
+    if missing := [name for name in CALLS if not callable(getattr(made, name, None))]:
+        raise Denied(f"the provider {pool.provider} cannot be used: it has no {', '.join(missing)}")
+    return made
+
+
+def _maker(name: str) -> Make:
+    points = {} if name in OURS else others()
+    if name not in OURS and name not in points:
+        there = ", ".join(("local", *OURS, *points))
+        raise Denied(f"there is no provider called {name} here; there is: {there}")
+    try:
+        found = points[name].load() if name in points else _ours(name)
+    except Exception as error:
+        raise Denied(f"the provider {name} cannot be loaded: {_told(error)}") from error
+    if not callable(found):
+        raise Denied(f"the provider {name} cannot be made: its entry point is nothing to call")
+    return found
+
+
+def _ours(name: str) -> Make:
+    module, _, path = OURS[name].partition(":")
+    found: Make = attrgetter(path)(importlib.import_module(module))
+    return found
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"

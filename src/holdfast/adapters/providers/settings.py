@@ -1,0 +1,95 @@
+"""A pool's settings, which are texts that only its provider understands: how to read them, and what to say of
+one that is wrong.
+
+The file reader asks a provider beforehand what is wrong (`facts.WRONG`), so that a person hears of it where
+it was written; a provider that is handed settings it cannot use says the same in a Denied.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from holdfast.model.units import DAY, HOUR, MINUTE, SECOND, Millis
+
+UNITS_MS = {"ms": 1, "s": SECOND, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY}
+LONGEST_MS = 3650 * DAY
+AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhd])\s*")
+
+
+class Wrong(NamedTuple):
+    """A setting that cannot be used."""
+
+    name: str
+    expected: str  # "a duration such as 2s"
+    got: str
+    example: str = ""  # a value that would do; empty: there is no such setting
+    known: tuple[str, ...] = ()  # then: those there are
+
+    def __str__(self) -> str:
+        if self.known:
+            return f"{self.name} is none of {', '.join(self.known)}"
+        return f"{self.name}: expected {self.expected}, got {self.got}"
+
+
+class Kind(NamedTuple):
+    """A kind of value: what to call it, one that would do, and how to read it (ValueError: it is none)."""
+
+    expected: str
+    example: str
+    read: Callable[[str], object]
+
+
+def wrong_in(settings: Mapping[str, str], kinds: Mapping[str, Kind]) -> Iterator[Wrong]:
+    for name, text in settings.items():
+        if name not in kinds:
+            yield Wrong(name, "a setting that its provider knows", "another", known=tuple(kinds))
+            continue
+        try:
+            kinds[name].read(text)
+        except (ValueError, OverflowError):
+            yield Wrong(name, kinds[name].expected, text or "nothing", kinds[name].example)
+
+
+def told(wrong: Iterable[Wrong]) -> str:
+    return "; ".join(map(str, wrong))
+
+
+def duration_ms(text: str) -> Millis:
+    """`1h30m`; a bare number is seconds."""
+    text = text.strip()
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        found = float(text) * SECOND
+    elif text and AMOUNT.sub("", text) == "":
+        found = sum(float(amount) * UNITS_MS[unit] for amount, unit in AMOUNT.findall(text))
+    else:
+        raise ValueError(text)
+    if found > LONGEST_MS:
+        raise ValueError(text)
+    return round(found)
+
+
+def span_ms(text: str) -> tuple[Millis, Millis]:
+    """`2s`, or `2s..4s`: the least, and how much more it may be."""
+    least, dots, most = text.partition("..")
+    if not dots:
+        return duration_ms(text), 0
+    low, high = duration_ms(least), duration_ms(most)
+    if low > high:
+        raise ValueError(text)
+    return low, high - low
+
+
+def share(text: str) -> float:
+    """`30%` or `0.3`."""
+    text = text.strip()
+    found = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not math.isfinite(found) or not 0 <= found <= 1:
+        raise ValueError(text)
+    return found
+
+
+def whole(text: str) -> int:
+    if not re.fullmatch(r"\s*\d{1,9}\s*", text, re.ASCII):
+        raise ValueError(text)
+    return int(text)

@@ -1,0 +1,119 @@
+"""A control plane and its agents on a real Slurm: they join from pilot jobs, and what Slurm takes is replaced
+before or after it is gone."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.live import Ground, Started, processes, until
+from tests.slurm import Slurm, shared
+
+POOL = """\
+kind: pool
+name: {name}
+provider: slurm
+min: 1
+max: 4
+offers: [{{ name: {partition}, zone: a, cpus: 2, memory: 1GiB }}]
+settings: {settings}
+"""
+SERVICE = """\
+kind: service
+name: web
+replicas: 1
+command: exec {python} -m http.server $PORT
+ready: {{ tcp: true, every: 100ms }}
+cpus: 0.1
+memory: 64MiB
+stop_grace: 2s
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Slurm]:
+    with shared() as running:
+        yield running
+
+
+@pytest.fixture
+def ground(tmp_path: Path, cluster: Slurm) -> Iterator[Ground]:
+    made = Ground(tmp_path)
+    yield made
+    for plane in made.planes:
+        plane.kill()  # first, or it would replace what we end
+    cluster.end_all()
+    until(lambda: not processes(tmp_path), "nothing is left")
+    made.close()
+
+
+def begin(ground: Ground, cluster: Slurm, partition: str, **more: str) -> Started:
+    """A service on a pool of pilot jobs, ready."""
+    settings = {"root": str(ground.folder / "shared"), "conf": str(cluster.conf), **more}
+    plane = ground.serve()
+    pool = POOL.format(name="cluster", partition=partition, settings=json.dumps(settings))
+    until(lambda: plane.apply(pool, SERVICE.format(python=sys.executable)), "somebody leads")
+    plane.until_ready("web")
+    return plane
+
+
+def job_of(cluster: Slurm, node: str) -> int:
+    return next(job for job, name, _ in cluster.jobs() if name == node)
+
+
+def still_runs(pid: int) -> str:
+    """Its state and words. One that has ended and was not waited for yet does not run."""
+    with contextlib.suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return "" if state in "ZX" else f"{pid} {state} {words}"
+    return ""
+
+
+def moved(plane: Started, node: str) -> str:
+    """The node that serves instead of this one."""
+
+    def look() -> str:
+        return next((where for where in plane.ready("web").values() if where != node), "")
+
+    return until(look, f"somebody serves instead of {node}")
+
+
+def test_a_node_whose_job_was_cancelled_behind_our_back_is_replaced(ground: Ground, cluster: Slurm) -> None:
+    plane = begin(ground, cluster, "main")
+    (node,) = plane.ready("web").values()
+    before = set(processes(ground.folder / "shared" / "nodes" / node))
+    assert len(before) >= 3, "an agent, a shim and a program at least"
+    cluster.ask("scancel", str(job_of(cluster, node)))
+    assert moved(plane, node) in {name for _, name, _ in cluster.jobs("--states=R")}
+    until(lambda: node not in plane.nodes(), "the old one is forgotten")
+    assert [told for pid in before if (told := still_runs(pid))] == []
+
+
+def test_a_node_near_its_time_limit_is_emptied_and_replaced_before_it_ends(
+    ground: Ground, cluster: Slurm
+) -> None:
+    plane = begin(ground, cluster, "main", time="1m", notice="55s")
+    (node,) = plane.ready("web").values()
+    ends_at = time.monotonic() + 60
+    moved(plane, node)
+    assert time.monotonic() < ends_at
+    assert any("it is leaving" in line for line in plane.history(node=node))
+    until(lambda: node not in plane.nodes(), "it was ended by us, and not by its limit")
+    assert time.monotonic() < ends_at
+
+
+def test_a_node_that_is_preempted_is_replaced_in_its_grace(ground: Ground, cluster: Slurm) -> None:
+    plane = begin(ground, cluster, "low")
+    (node,) = plane.ready("web").values()
+    job = job_of(cluster, node)
+    host = cluster.ask("squeue", "--noheader", f"--jobs={job}", "--format=%N")
+    words = ["--partition=high", "--cpus-per-task=8", f"--nodelist={host}", "--output=/dev/null"]
+    cluster.ask("sbatch", *words, stdin="#!/bin/sh\nsleep 300\n")
+    moved(plane, node)
+    assert any("it is leaving" in line for line in plane.history(node=node))
+    until(lambda: node not in plane.nodes(), "the old one is forgotten")

@@ -1,0 +1,49 @@
+"""A Prometheus on loopback that answers each query as it is told, byte by byte."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from urllib.parse import parse_qs, urlsplit
+
+SILENT = b"silent"  # never answers
+
+
+def answer(kind: str, result: object) -> bytes:
+    return json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}).encode()
+
+
+def vector(*values: str) -> bytes:
+    return answer("vector", [{"metric": {"n": str(n)}, "value": [1.5, v]} for n, v in enumerate(values)])
+
+
+class PrometheusTwin:
+    def __init__(self) -> None:
+        self.answers: dict[str, bytes] = {}  # by query
+        self.asked: list[str] = []
+        self.url = ""
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator["PrometheusTwin"]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            target = urlsplit(head.split(b" ", 2)[1].decode())
+            query = parse_qs(target.query)["query"][0]
+            self.asked.append(query)
+            assert target.path == "/api/v1/query"
+            body = self.answers.get(query, b'{"status": "error", "error": "parse error"}')
+            if body is SILENT:
+                await reader.read()  # until whoever asks gives up
+            else:
+                writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n")
+                writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+                await writer.drain()
+        writer.close()
