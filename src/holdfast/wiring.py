@@ -15,16 +15,16 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import structlog
 import uvicorn
 
 from holdfast.adapters.clock import HostClock
-from holdfast.adapters.providers.join import JoinProvider
+from holdfast.adapters.providers.found import made_of
 from holdfast.adapters.providers.local.provider import LocalProvider
 from holdfast.adapters.stores import open_store
+from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import Access
 from holdfast.api.app import close, create_app
 from holdfast.control.enrol import Enrolment
@@ -35,15 +35,13 @@ from holdfast.model.pool import Pool
 from holdfast.model.units import Instant
 from holdfast.model.world import World
 from holdfast.ports.errors import Denied
-from holdfast.ports.provider import Join, Provider
+from holdfast.ports.provider import Closing, Join, Provider, Supervised
 from holdfast.ports.registry import Registry, Role, Token
 from holdfast.wire.address import is_loopback
 from holdfast.wire.identity import hashed
 
-if TYPE_CHECKING:
-    from holdfast.adapters.providers.ssh.provider import SshProvider
-
 CLOSE_S = 5
+SUPERVISE_AGAIN_S = 10.0  # after a provider stopped by a mistake
 
 log = structlog.get_logger("holdfast")
 
@@ -113,7 +111,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     store, registry = await open_store(settings.database or f"sqlite:///{settings.state / 'holdfast.db'}")
     try:
         enrolment = Enrolment(registry, clock, await registry.secret("launch", secrets.token_bytes(32)))
-        providers = Providers(settings, enrolment, url)
+        providers, telemetry = Providers(settings, enrolment, url), Prometheus()
         plane = Plane(
             settings.name or f"{socket.gethostname()}:{listener.getsockname()[1]}",
             url,
@@ -124,6 +122,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             providers.of,
             opening=settings.opening,
             ending=providers.stop_all if settings.ends_nodes else None,
+            telemetry=telemetry,
         )
         if settings.tokens:
             await first_token(settings, registry, clock)
@@ -131,6 +130,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             _note(settings, url)
             log.info("serving", url=url, name=plane.name)
             yield plane
+        await telemetry.close()
     finally:
         listener.close()
         await store.close()
@@ -173,39 +173,24 @@ async def _running(
 
 
 class Providers:
-    """One provider for each pool's provider and settings, made when first asked for."""
+    """Who serves a pool. Where the settings make the provider, there is one for each of them, made when first
+    asked for."""
 
     def __init__(self, settings: Settings, enrolment: Enrolment, url: str) -> None:
         self.settings, self.enrolment, self.url = settings, enrolment, url
         self.local = LocalProvider(settings.state, self._credentials)
         self._made: dict[tuple[tuple[str, str], ...], Provider] = {}
-        self._new: asyncio.Queue[SshProvider] = asyncio.Queue()
-        self._remote: list[SshProvider] = []
+        self._new: asyncio.Queue[Supervised] = asyncio.Queue()
 
     def of(self, pool: Pool) -> Provider:
-        make: dict[str, Callable[[Pool], Provider]] = {
-            "local": lambda pool: self.local,
-            "ssh": self._ssh,
-            "join": lambda pool: JoinProvider(),
-        }
-        if pool.provider not in make:
-            raise Denied(f"there is no provider called {pool.provider} here; there is: {', '.join(make)}")
+        if pool.provider == "local":
+            return self.local.of(pool)
         key = (("provider", pool.provider), *sorted(pool.settings.items()))
         if key not in self._made:
-            self._made[key] = make[pool.provider](pool)
+            provider = self._made[key] = made_of(pool, self._credentials)
+            if isinstance(provider, Supervised):
+                self._new.put_nowait(provider)
         return self._made[key]
-
-    def _ssh(self, pool: Pool) -> Provider:
-        from holdfast.adapters.providers.ssh.hosts import BadHosts
-        from holdfast.adapters.providers.ssh.provider import SshProvider
-
-        try:
-            provider = SshProvider.from_settings(pool.settings, self._credentials)
-        except BadHosts as error:
-            raise Denied(f"the hosts of {pool.name} cannot be used: {error}") from None
-        self._remote.append(provider)
-        self._new.put_nowait(provider)
-        return provider
 
     async def _credentials(self, node: str) -> Join:
         certificate = self.settings.certificate.read_text() if self.settings.certificate else ""
@@ -216,15 +201,37 @@ class Providers:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.local.supervise())
             while True:
-                group.create_task((await self._new.get()).supervise())
+                group.create_task(_supervised(await self._new.get()))
 
     async def stop_all(self) -> Iterable[str]:
         return await self.local.stop_all(CLOSE_S * 1000)
 
     async def close(self) -> None:
+        """One that does not let go keeps nobody else from it."""
+        closing = [provider for provider in self._made.values() if isinstance(provider, Closing)]
         await self.local.close()
-        for provider in self._remote:
-            await provider.close()
+        for ended in await asyncio.gather(*(_closed(each) for each in closing), return_exceptions=True):
+            if isinstance(ended, Exception):
+                log.error("a provider could not be closed", exc_info=ended)
+
+
+async def _supervised(provider: Supervised) -> None:
+    """Its mistakes end neither us nor its work."""
+
+    async def once() -> None:
+        await provider.supervise()
+
+    while True:
+        (ended,) = await asyncio.gather(once(), return_exceptions=True)
+        if ended is None:
+            return
+        log.error("a provider stopped looking after its nodes", exc_info=ended, again_s=SUPERVISE_AGAIN_S)
+        await asyncio.sleep(SUPERVISE_AGAIN_S)
+
+
+async def _closed(provider: Closing) -> None:
+    async with asyncio.timeout(CLOSE_S):
+        await provider.close()
 
 
 def _make(state: Path) -> None:

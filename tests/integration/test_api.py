@@ -74,9 +74,54 @@ async def test_pools_are_shown_with_their_offers() -> None:
         assert pools["fleet"]["nodes"] == 1
         assert (pools["std"]["provider"], pools["std"]["max"]) == ("join", 3)
         (offer,) = await api.get("/v1/offers")
-        assert pools["std"]["offers"] == [offer]
+        assert [each["name"] for each in pools["std"]["offers"]] == [offer["name"]]
+        assert 0 < offer["chance"] <= 1
+        assert offer["refusal"] == "its pool launches no nodes: they join by themselves"
         assert (offer["pool"], offer["capacity"]["cpu_milli"]) == ("std", 4_000)
         assert offer["price_micro_usd"] == 500_000
+
+
+async def test_money_and_offers_are_shown_and_explained() -> None:
+    async with served("n1") as api:
+        await api.apply(
+            "kind: pool\nname: std\nprovider: join\nmin: 0\nmax: 3\ncpus: 4\nmemory: 8GiB\nprice: 0.5\n"
+            "price_max: 2\nbudget: { hour: 3, month: 100 }\n"
+        )
+        found = await api.get("/v1/spend")
+        assert (found["fleet"]["pool"], found["fleet"]["nodes"]) == ("", 1)
+        assert {pool["pool"] for pool in found["pools"]} == {"fleet", "std"}
+        assert found["told"][0] == "pool std may cost $3.00/h and costs $0.00/h"
+        assert found["month_ends_ms"] > found["now_ms"]
+        (std,) = [pool for pool in await api.get("/v1/pools") if pool["name"] == "std"]
+        assert std["budget"] == {"hour_micro_usd": 3_000_000, "month_micro_usd": 100_000_000}
+        assert (std["hour_micro_usd"], std["price_max_micro_usd"]) == (0, 2_000_000)
+        (offer,) = await api.get("/v1/offers")
+        told = await api.get("/v1/explain/offer", params={"name": offer["key"]})
+        assert told["summary"].startswith(f"{offer['key']}: $0.50/h, on demand, in ")
+        problem = await api.get("/v1/explain/offer", 404, params={"name": "std/nothing"})
+        assert problem["detail"] == "there is no offer called std/nothing"
+        told = await api.get("/v1/explain/pool", params={"name": "std"})
+        assert "offers above $2.00/h are left alone" in told["because"]
+        metrics = (await api.client.get("/metrics")).text
+        assert 'holdfast_cost_dollars_per_hour{pool="std"} 0.0' in metrics
+        assert 'holdfast_cost_dollars_this_month{pool="std"} 0.0' in metrics
+
+
+async def test_the_capacity_says_what_is_free_and_what_fails_next() -> None:
+    async with served("n1", "n2") as api:
+        await api.apply(WEB)
+        await ready(api, "web", 2)
+        found = await api.get("/v1/capacity")
+        assert sum(row["open"] for row in found["free"]) == 2
+        assert [fit["workload"] for fit in found["fits"]] == ["web"]
+        assert {loss["level"] for loss in found["losses"]} == {"zone"}
+        assert sum(hit["lost"] for loss in found["losses"] for hit in loss["hits"]) == 2
+        zone = found["losses"][0]["domain"]
+        (loss,) = (await api.get("/v1/capacity", params={"domain": zone}))["losses"]
+        assert loss["told"].startswith(f"without zone {zone} (")
+        problem = await api.get("/v1/capacity", 404, params={"level": "rack", "domain": "nowhere"})
+        assert problem["detail"] == "there is no rack called nowhere"
+        assert (await api.get("/v1/capacity", 422, params={"level": "city"}))["problems"]
 
 
 async def test_replicas_can_be_asked_for_by_workload_and_by_node() -> None:
@@ -366,6 +411,38 @@ async def test_nodes_are_harmed_on_purpose_where_that_is_possible() -> None:
         assert "--allow-chaos" in problem["detail"]
         await api.post("/v1/chaos/kill", {"node": "n2"}, 404)
         await api.post("/v1/chaos/burn", {"node": "n1"}, 422)
+
+
+class Marketplace(Harmful):
+    """Nodes that can be taken away, and offers that can be sold out."""
+
+    async def notice(self, node: str, left_ms: int) -> None:
+        self.deeds.append((f"notice {left_ms}", node))
+
+    async def sell_out(self, pool: str, offer: str, for_ms: int) -> None:
+        self.deeds.append((f"sell out {offer} {for_ms}", pool))
+
+
+async def test_markets_turn_against_us_on_purpose_where_that_is_possible() -> None:
+    provider = Marketplace()
+    async with served("n1", world=World(provider=provider)) as api:
+        (pool,) = await api.get("/v1/pools")
+        name = pool["name"]
+        await api.post("/v1/chaos/notice", {"node": "n1", "for_ms": 9_000})
+        await api.post("/v1/chaos/sell-out", {"pool": name})
+        assert provider.deeds == [("notice 9000", "n1"), ("sell out  60000", name)]
+        told = [(line["subject"], line["text"]) for line in await api.get("/v1/events")]
+        assert ("n1", "chaos: notice, asked for by hand") in told
+        assert (name, "chaos: everything sold out for 60 s, asked for by hand") in told
+        await api.post("/v1/chaos/sell-out", {"pool": "nobody's"}, 404)
+        await api.post("/v1/chaos/sell-out", {"pool": name, "offer": "nothing"}, 404)
+
+
+async def test_markets_that_are_not_ours_say_so() -> None:
+    async with served("n1", world=World(provider=Harmful())) as api:
+        (pool,) = await api.get("/v1/pools")
+        for deed, body in (("notice", {"node": "n1"}), ("sell-out", {"pool": pool["name"]})):
+            assert "not ours to change" in (await api.post(f"/v1/chaos/{deed}", body, 409))["detail"]
 
 
 async def test_only_a_dead_node_is_forgotten() -> None:

@@ -44,6 +44,7 @@ examples = settings(
 )
 Case = schemathesis.Case[Any]
 schema = schemathesis.openapi.from_dict(DOCUMENT)
+SCALES = f"{WEB}scale: {{ max: 3, per_replica: {{ in_flight: 4 }} }}\n"
 ADMIN = "Bearer test-admin-0"
 
 
@@ -80,7 +81,7 @@ class InThread:
             headers = await api.token(Role.ADMIN)
             assert headers == {"authorization": ADMIN}
             made = await api.client.post(
-                "/v1/apply", content=f"{WEB}---\n{ONCE}", headers={**YAML, **headers}
+                "/v1/apply", content=f"{SCALES}---\n{ONCE}", headers={**YAML, **headers}
             )
             assert made.status_code == 200
             self.url.set_result(api.plane.url)
@@ -129,7 +130,7 @@ def test_the_document_that_is_served_is_the_one_that_is_tested(url: str) -> None
 
 def test_every_endpoint_says_what_it_is_for_what_it_gives_and_what_can_go_wrong() -> None:
     found = operations()
-    assert len(found) == len({operation["operationId"] for _, _, operation in found}) == 30
+    assert len(found) == len({operation["operationId"] for _, _, operation in found}) == 34
     for method, path, operation in found:
         assert operation["summary"], path
         (good,) = [status for status in operation["responses"] if status < "300"]

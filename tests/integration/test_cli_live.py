@@ -102,6 +102,45 @@ def until(look: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+def test_a_service_that_scales_is_told_grows_and_is_explained(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    text = WEB.replace("name: web", "name: api").replace("replicas: 2", "replicas: 1")
+    scale = "scale: { min: 1, max: 3, per_replica: { in_flight: 4 } }\n"
+    file = write(tmp_path / "api.yaml", text + scale)
+    assert holdfast(fleet, "apply", file, "--wait").code == 0
+    assert "1/1 (1-3)" in holdfast(fleet, "workloads").out
+
+    def told() -> bool:
+        assert holdfast(fleet, "signal", "api", "in_flight=30", "--source", "test").code == 0
+        return "3/3 (1-3)" in holdfast(fleet, "workloads").out
+
+    until(told)
+    why = holdfast(fleet, "explain", "workload", "api")
+    assert "3 replicas wanted for" in why.out
+    assert "signals: in_flight 30 at 4 a replica" in why.out
+    wrong = holdfast(fleet, "signal", "ape", "in_flight=1")
+    assert (wrong.code, wrong.err) == (2, "error: there is no workload called ape\nhint: Did you mean: api\n")
+    assert holdfast(fleet, "signal", "api", "in_flight=1", "--json").json == {
+        "done": "heard in_flight of api"
+    }
+    assert holdfast(fleet, "delete", "api", "--wait").code == 0
+
+
+def test_offers_and_spending_of_a_real_fleet_are_shown(holdfast: Holdfast, fleet: Path) -> None:
+    offers = holdfast(fleet, "offers", "--json").json
+    assert {offer["pool"] for offer in offers} == {"local"}
+    table = holdfast(fleet, "offers", "local").out
+    assert all(offer["key"] in table for offer in offers)
+    assert sum(offer["came_up"] for offer in offers) >= 2.9, "three nodes came up"
+    assert "it may be launched" in holdfast(fleet, "explain", "offer", offers[0]["key"]).out
+    wrong = holdfast(fleet, "explain", "offer", "local/nowhere")
+    assert (wrong.code, wrong.err.startswith("error: there is no offer called local/nowhere")) == (2, True)
+    spent = holdfast(fleet, "spend", "--json").json
+    assert spent["fleet"]["nodes"] == sum(pool["nodes"] for pool in spent["pools"]) >= 3
+    assert holdfast(fleet, "spend").out.splitlines()[1].startswith("fleet")
+
+
 def write(file: Path, text: str) -> Path:
     file.write_text(text)
     return file

@@ -6,7 +6,6 @@ import socket
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from holdfast.adapters.providers.join import JoinProvider
 from holdfast.control import term as term_module
@@ -15,7 +14,7 @@ from holdfast.control.metrics import Metrics
 from holdfast.control.plane import Plane
 from holdfast.core.turn import Perform
 from holdfast.model import event as ev
-from holdfast.model.action import ListPool, ResetNode
+from holdfast.model.action import ResetNode
 from holdfast.model.verdict import Evidence, Level, Verdict
 from holdfast.model.workload import Job, Workload
 from holdfast.ports.errors import Full, OutcomeUnknown
@@ -218,23 +217,6 @@ async def test_agents_are_not_sent_to_a_control_plane_that_has_just_stopped_lead
 
 
 # providers
-
-
-class Mistaken(JoinProvider):
-    async def list(self, pool: str) -> tuple[str, ...]:
-        raise ZeroDivisionError(pool)
-
-
-async def test_a_provider_that_fails_by_a_mistake_is_in_the_log() -> None:
-    world = World(provider=Mistaken())
-    async with world.plane() as plane:
-        await world.joined(plane, "n1")
-        term = plane._term
-        assert term is not None
-        with capture_logs() as logged:
-            term.hands.perform(Perform("1", ListPool(pool="fleet", why="")))
-            await until(lambda: any(line["log_level"] == "error" for line in logged), 2)
-        assert plane._term is term
 
 
 class Noted(JoinProvider):

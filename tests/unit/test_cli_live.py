@@ -26,8 +26,9 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from holdfast.api import shapes
-from holdfast.cli import complete, demo, events, look, status_page, tables, up, where
+from holdfast.cli import complete, demo, events, look, status_page, tables, tables_market, up, where
 from holdfast.cli.apply import joined
+from holdfast.cli.capacity import told as capacity_page
 from holdfast.cli.client import Client, Unanswered, read
 from holdfast.cli.main import app, main
 from holdfast.cli.rows import Rows, facts
@@ -413,6 +414,25 @@ def test_stdin_is_a_file_too(tmp_path: Path) -> None:
             "/v1/chaos/partition",
             {"node": "a", "for_ms": 60_000},
         ),
+        (("chaos", "notice", "a"), "POST", "/v1/chaos/notice", {"node": "a", "for_ms": 120_000}),
+        (
+            ("chaos", "notice", "a", "--left", "20s"),
+            "POST",
+            "/v1/chaos/notice",
+            {"node": "a", "for_ms": 20_000},
+        ),
+        (
+            ("chaos", "sell-out", "p"),
+            "POST",
+            "/v1/chaos/sell-out",
+            {"pool": "p", "offer": "", "for_ms": 60_000},
+        ),
+        (
+            ("chaos", "sell-out", "p", "o", "--for", "5m"),
+            "POST",
+            "/v1/chaos/sell-out",
+            {"pool": "p", "offer": "o", "for_ms": 300_000},
+        ),
         (("token", "revoke", "x"), "DELETE", "/v1/tokens/x", None),
     ],
 )
@@ -438,6 +458,9 @@ def test_an_order_is_one_request_and_one_line(
         (("drain", "a", "--deadline", "0s"), "--deadline: expected a duration longer than nothing"),
         (("chaos", "explode", "a"), "explode"),
         (("chaos", "kill"), "NODE"),
+        (("chaos", "kill", "a", "b"), "kill takes a node and nothing else, got b"),
+        (("chaos", "notice", "a", "--left", "soon"), "--left: expected a duration"),
+        (("chaos", "sell-out", "p", "--for", "soon"), "--for: expected a duration"),
         (("scale", "web", "-1"), "No such option"),
         (("scale", "web", "x"), "'N'"),
         (("explain", "planet", "x"), "planet"),
@@ -744,6 +767,16 @@ def test_completion_knows_the_names_of_the_fleet() -> None:
         assert names(complete.nodes, server.url, "s") == ["std-a"]
         assert names(complete.workloads, server.url, "x") == []
         assert names(complete.replicas, server.url, "web") == ["web/0.1"]
+        assert names(complete.offers, server.url, "") == ["std-a"]
+
+
+@pytest.mark.parametrize(("deed", "path"), [("kill", "/v1/nodes"), ("sell-out", "/v1/pools")])
+def test_completion_knows_what_a_deed_is_done_to(deed: str, path: str) -> None:
+    with listening(lambda method, path: gives([{"name": "x"}])) as server:
+        context = typer.Context(typer.main.get_command(app))
+        context.params = {"url": server.url, "token": None, "deed": deed}
+        assert complete.harmed(context, "") == ["x"]
+        assert [asked[1] for asked in server.asked] == [path]
 
 
 @pytest.mark.parametrize(
@@ -963,6 +996,147 @@ def test_a_bar_shows_what_is_used_and_what_is_promised() -> None:
     ]
 
 
+def capacity() -> shapes.Capacity:
+    hit = shapes.Hit("web", 0, 2, 1, 0, 1, 0, 1, 0, 0.999, "for as long as it is gone")
+    return shapes.Capacity(
+        now_ms=NOW,
+        level="zone",
+        told=["2 of 3 nodes open, with 12 cpus free", "5 h100 are free, but no node has 4 together " * 2],
+        cpu_milli=12_000,
+        cpu_milli_unusable=0,
+        gpu_milli_unusable=0,
+        free=[shapes.Free("std", "p/r/a", "h100", 3, 2, 12_000, 4_096, 5, 500, 1, 0, 0)],
+        gpus=[shapes.FreeGpus("h100", 5, 500, 3, {"1": 5, "2": 2, "4": 0, "8": 0}, 1_500)],
+        fits=[shapes.Fits("web", 0, 1), *(shapes.Fits(f"w{n}", 100, 0) for n in range(30))],
+        losses=[shapes.Loss("zone", f"p/r/{z}", "", 3, 2, 1, [hit], {}) for z in "abcdefghijk"],
+    )
+
+
+def test_the_capacity_fits_on_a_terminal_of_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(look, "width", lambda: 80)
+    for one in (False, True):
+        lines = look.plain(capacity_page(capacity(), one=one), 80).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert not any("…" in line for line in lines)
+    assert "and 3 more; --json shows all" in look.plain(capacity_page(capacity(), one=False), 80)
+    assert "and 11 that fit as often or more" in look.plain(capacity_page(capacity(), one=False), 80)
+
+
+def test_zones_are_completed_by_their_last_part_or_their_path() -> None:
+    answers: list[object] = [node("n1"), node("n2"), {"name": "strange"}]
+    with listening(lambda method, path: gives(answers)) as server:
+        assert names(complete.zones, server.url, "") == ["a", "local/r/a"]
+        assert names(complete.zones, server.url, "lo") == ["local/r/a"]
+
+
+def listed(**other: Any) -> shapes.OfferListed:
+    facts: dict[str, Any] = {
+        "key": "std/a",
+        "name": "a",
+        "pool": "std",
+        "place": shapes.Place("aws", "us-east-1", "us-east-1a", "-"),
+        "capacity": shapes.Resources(192_000, 2_097_152, 8000, "h100"),
+        "price_micro_usd": 500_000,
+        "spot": True,
+        "prices": [shapes.Price(NOW - 2, 400_000), shapes.Price(NOW - 1, 500_000)],
+        "chance": 0.129,
+        "ready_ms": 185_000,
+        "lasts_a_day": 0.999,
+        "cost_micro_usd": 612_000,
+        "asked": 3.0,
+        "came_up": 1.0,
+        "refused": 1.99,
+        "failed": 0.01,
+        "lost": 0.5,
+        "retry_ms": NOW,
+        "refusal": "asked again in 20 s: failed once: sold out",
+    }
+    return shapes.OfferListed(**{**facts, **other})
+
+
+def spending() -> shapes.Spending:
+    limits = shapes.Budget(3_000_000, 9_000_000)
+    fleet = shapes.Spend("", 3, 1_500_000, 2_000_000, 12_345_678_900, limits, 18_000_000, 2_000_000)
+    pool = shapes.Spend("a-pool-with-a-long-name", 3, 1_500_000, 0, 0, shapes.Budget(), None, None)
+    return shapes.Spending(NOW, NOW + 1, fleet, [pool], ["it may cost $3.00/h and costs $1.50/h"])
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_offers_and_money_fit_on_a_terminal(width: int) -> None:
+    long = listed(key="a-pool-with-a-long-name/p5.48xlarge", capacity=shapes.Resources(500, 512), refusal="")
+    for made in (tables_market.offers([listed(), long]), tables_market.spend(spending())):
+        told = look.plain(made, width)
+        assert max(map(len, told.splitlines())) <= width
+        assert "a-pool-with-a-lo" in told
+    if width >= 80:
+        assert "12%" in told or "THIS MONTH" in told
+
+
+def test_a_service_that_scales_shows_its_bounds() -> None:
+    bounds = shapes.Bounds(1, 8, ["in_flight", "queue"])
+    shown = workload(ready=2, wanted=3, scale=bounds)
+    assert tables.progress(shown).plain == "2/3 (1-8)"
+    assert "1 to 8, by in_flight, queue" in look.plain(tables.workload_facts(shown))
+
+
+def test_what_a_pool_costs_is_shown_only_if_it_costs_something() -> None:
+    free = shapes.Pool("mine", "join", 0, 9, 0, 1, "", [])
+    paid = shapes.Pool("std", "aws", 0, 9, 0, 1, "", [], 500_000, None, shapes.Budget(None, 90_000_000))
+    assert "COSTS" not in look.plain(tables.pools([free]))
+    told = look.plain(tables.pools([free, paid]))
+    assert "$0.50/h  $90.00 a month" in told
+    assert max(map(len, look.plain(tables.pools([free, paid]), 80).splitlines())) <= 80
+
+
+def test_signals_are_posted_as_they_were_typed(holdfast: Holdfast) -> None:
+    with listening(lambda method, path: gives(shapes.Done("heard in_flight, queue of web"))) as server:
+        told = holdfast("signal", "web", "in_flight=12", "queue=1e2", "--source", "g", "--url", server.url)
+        assert (told.code, told.out) == (0, "heard in_flight, queue of web\n")
+        ((method, path, _, body),) = server.asked
+        assert (method, path) == ("POST", "/v1/workloads/web/signals")
+        assert json.loads(body) == {"source": "g", "signals": {"in_flight": 12.0, "queue": 100.0}}
+
+
+@pytest.mark.parametrize(
+    ("word", "error", "hint"),
+    [
+        ("in_fligth=3", "there is no signal called in_fligth", "Did you mean: in_flight"),
+        ("in_flight", "expected NAME=VALUE, got in_flight", "in_flight=12"),
+        ("in_flight=", "in_flight: expected a number, got nothing", "in_flight=12"),
+        ("in_flight=many", "in_flight: expected a number, got many", "in_flight=12"),
+        ("in_flight=nan", "in_flight: expected a number from 0 to 1e+12, got nan", "in_flight=12"),
+        ("in_flight=-1", "in_flight: expected a number from 0 to 1e+12, got -1", "in_flight=12"),
+        ("in_flight=1e13", "in_flight: expected a number from 0 to 1e+12, got 1e13", "in_flight=12"),
+    ],
+)
+def test_a_signal_that_cannot_be_is_refused_with_a_hint(
+    holdfast: Holdfast, word: str, error: str, hint: str
+) -> None:
+    told = holdfast("signal", "web", word, "--url", "http://127.0.0.1:1")
+    assert told.code == 2
+    assert told.err == f"error: {error}\nhint: {hint}\n"
+
+
+def test_completion_knows_what_scales_and_by_which_signals() -> None:
+    answers = [{"name": "web", "scale": {"signals": ["in_flight", "queue"]}}, {"name": "db", "scale": None}]
+    with listening(lambda method, path: gives(answers)) as server:
+        assert names(complete.scaling, server.url, "") == ["web"]
+        context = typer.Context(typer.main.get_command(app))
+        context.params = {"url": server.url, "token": None, "workload": "web", "said": ["queue=3"]}
+        assert complete.signals(context, "") == ["in_flight="]
+        assert complete.signals(context, "in_flight=1") == []
+        context.params = {"url": server.url, "token": None, "workload": "db", "said": None}
+        assert "tokens_per_s=" in complete.signals(context, "t")
+
+
+def test_offers_of_a_pool_that_does_not_exist_are_a_mistake(holdfast: Holdfast) -> None:
+    pools = [shapes.Pool("mine", "join", 0, 9, 0, 1, "", [])]
+    with listening(lambda method, path: gives(pools if path == "/v1/pools" else [])) as server:
+        assert holdfast("offers", "mine", "--url", server.url).out == "no offers\n"
+        told = holdfast("offers", "mime", "--url", server.url)
+        assert (told.code, told.err.splitlines()[-1]) == (2, "hint: Did you mean: mine")
+
+
 def test_lists_and_details_can_be_shown(holdfast: Holdfast) -> None:
     offer = shapes.Offer(
         "a", "std", shapes.Place("local", "r", "a", "-"), shapes.Resources(1000, 64), 0, False
@@ -976,6 +1150,9 @@ def test_lists_and_details_can_be_shown(holdfast: Holdfast) -> None:
         ),
         "/v1/replicas": [replica()],
         "/v1/pools": [shapes.Pool("std", "local", 1, 3, 0, 1, "sold out", [offer])],
+        "/v1/capacity": capacity(),
+        "/v1/offers": [listed()],
+        "/v1/spend": spending(),
         "/v1/tokens": [shapes.TokenShown("1a", "join", "for me", "std", "", NOW, None, "")],
         "/v1/explain/node": shapes.Explanation(
             "node", "a", "is well", ["it is heard"], ["nothing"], [line(1)]
@@ -988,6 +1165,19 @@ def test_lists_and_details_can_be_shown(holdfast: Holdfast) -> None:
         ("workloads", "web"): ["web/0", "● ready", "serve"],
         ("replicas",): ["web/0.1", "127.0.0.1:80"],
         ("pools",): ["std", "sold out", "1 offer"],
+        ("capacity",): ["- 2 of 3 nodes open", "5 h100", "FIT x4", "100 more or above", "IF ZONE GOES"],
+        ("capacity", "--if-zone", "a"): ["if zone p/r/a goes", "99.9000% broken for as long as it is gone"],
+        ("offers",): [
+            "std/a",
+            "0.50 spot",
+            "0.61",
+            "12%",
+            "3m",
+            "sold out",
+            "lately 2 refused, 0.5 lost of 3",
+        ],
+        ("offers", "std"): ["std/a", "was $0.40"],
+        ("spend",): ["fleet", "$1.50/h", "$2.00/h", "$3.00/h, $9.00 a month", "lasts 5.0 h", "- it may cost"],
         ("token", "list"): ["1a", "never", "for me"],
         ("explain", "node", "a"): ["is well", "because", "- it is heard", "would help", "- nothing"],
     }

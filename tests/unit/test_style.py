@@ -30,9 +30,12 @@ MACHINE_PATH = re.compile(rb"(?<![\w.~])/(work|root)/")
 INDEX = "holdfast.core.index"
 INDEX_ANSWERS = {"is_open", "lease_over_at", "next_ask", "node_dues", "start_timeout"}
 
-# Paths below the repository's root that may catch everything: the loop's supervisor and the request boundary.
+# Paths below the repository's root that may catch everything: the loop's supervisor, the request boundary,
+# and where providers, which may be anybody's code, are made and called.
 MAY_CATCH_EVERYTHING = {
+    "src/holdfast/adapters/providers/found.py",
     "src/holdfast/api/gate.py",
+    "src/holdfast/control/perform.py",
     "src/holdfast/control/plane.py",
     "src/holdfast/sim/run.py",
 }

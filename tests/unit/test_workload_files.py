@@ -13,11 +13,13 @@ from holdfast.files import workload, workload_reference, yaml_load
 from holdfast.files.leaf import show_duration
 from holdfast.files.problem import FileProblem
 from holdfast.files.workload import documents
+from holdfast.model.money import Budget
 from holdfast.model.place import Level
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.program import Probe, Program
-from holdfast.model.units import MINUTE, SECOND
+from holdfast.model.scale import Signal, Window
+from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.workload import Job, Service, Spread, Sweep, Training, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,6 +188,20 @@ def test_zones_of_a_pool_become_offers() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "name", ["m5.large@us-east-1a", "g5.12xlarge@eu-west-1b:spot", "gpu/a_1-2", "a" * 120]
+)
+def test_an_offer_may_be_called_what_its_provider_calls_it(name: str) -> None:
+    made = pool(f"{POOL}max: 1\noffers: [{{ name: {name} }}]")
+    assert [offer.name for offer in made.offers] == [name]
+
+
+@pytest.mark.parametrize("name", ['""', "'-x'", "'a b'", "a" * 121, '"a\\n"', "'a,b'", "'$(x)'"])
+def test_what_is_no_name_of_an_offer_is_refused(name: str) -> None:
+    with pytest.raises(FileProblem, match="at most 120 long"):
+        pool(f"{POOL}max: 1\noffers: [{{ name: {name} }}]")
+
+
 def test_hosts_become_offers_and_how_to_reach_them_is_for_the_provider_alone() -> None:
     made = pool(
         f"""{SSH}cpus: 16
@@ -211,12 +227,26 @@ def test_every_number_of_the_policy_can_be_written_and_comes_back() -> None:
     lines = ["kind: policy"]
     for table in msgspec.structs.fields(Policy):
         lines.append(f"{table.name}:")
+        if table.type is Budget:
+            lines.append("  {}")  # nothing, which is what it is without
+            continue
         for field in msgspec.structs.fields(table.type):
             value = getattr(getattr(Policy(), table.name), field.name)
             is_time = field.name.endswith("_ms")
             shown = show_duration(value) if is_time else msgspec.json.encode(value).decode()
             lines.append(f"  {field.name.removesuffix('_ms')}: {shown}")
     assert documents("\n".join(lines), "f.yaml") == [Policy()]
+
+
+def test_budgets_and_ceilings_are_written_in_dollars() -> None:
+    policy = "kind: policy\nbudget: { hour: 12.5, month: $2000 }\n"
+    pool = "kind: pool\nname: p\nmax: 3\nprice_max: 0.5\nbudget: { month: 100 }\n"
+    found = documents(f"{policy}---\n{pool}", "f.yaml")
+    budget = Budget(hour_micro_usd=12_500_000, month_micro_usd=2_000_000_000)
+    assert found[0] == Policy(budget=budget)
+    assert isinstance(found[1], Pool)
+    assert found[1].budget == Budget(month_micro_usd=100_000_000)
+    assert found[1].price_max_micro_usd == 500_000
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda file: file.name)
@@ -332,6 +362,9 @@ BAD = [
     (SSH + "max: 2\nhosts: [{ name: a }]", 4, "max", "one node a host (1), got 2", "max: 1"),
     (SSH + "nodes: 2\nhosts: [{ name: a }]", 4, "nodes", "one node a host (1), got 2", ""),
     (SSH + "hosts: [{ name: a }]\noffers: [{ name: b }]", 5, "offers", "got both", ""),
+    (POOL + "nodes: 1\nsettings: { boot: soon }", 4, "settings.boot", "a duration such as 2s", "boot: 2s"),
+    (POOL + "nodes: 1\nsettings: { stok: 1 }", 4, "settings.stok", "its provider knows", "stock"),
+    (POOL + "nodes: 1\nsettings: { stock: z=1 }", 4, "settings.stock", "offers of the pool (a)", "a=2"),
     (SSH + "nodes: 1\nsettings: { hosts: x }", 5, "settings.hosts", "as a field of the pool", ""),
     # policies
     ("kind: policy\nleases: { lease: 1s }", 2, "leases.lease", "at least 5 beats", ""),
@@ -498,5 +531,73 @@ def test_a_pool_of_machines_that_join_by_themselves_promises_no_more_than_it_can
 
 
 def test_a_provider_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(FileProblem, match=r"one of: local, ssh, join, got \"shh\".*ssh"):
+    with pytest.raises(FileProblem, match=r"one of: local, ssh, ec2, slurm, join, got \"shh\".*ssh"):
         documents("kind: pool\nname: lab\nprovider: shh\nnodes: 2\n", "pool.yaml")
+
+
+JOB = "kind: job\nname: fit\ncommand: run\n"
+
+
+def test_a_deadline_comes_with_the_work() -> None:
+    (job,) = documents(f"{JOB}deadline: 52h\nwork: 48h\ncheckpoint: 10m\n", "f.yaml")
+    assert isinstance(job, Workload)
+    assert job.shape == Job(0, 52 * HOUR, 48 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("deadline: 52h\n", "work: expected how long the job takes"),
+        ("work: 48h\n", "deadline: expected a deadline beside the work"),
+        ("deadline: 48h\nwork: 48h\n", "deadline: expected a deadline that the work and one start fit in"),
+    ],
+)
+def test_a_deadline_that_makes_no_sense_is_told(more: str, words: str) -> None:
+    with pytest.raises(FileProblem, match=words):
+        documents(JOB + more, "f.yaml")
+
+
+SCALED = "kind: service\nname: web\ncommand: run\n"
+
+
+def test_a_service_that_scales_is_written_in_words() -> None:
+    text = SCALED + (
+        "scale:\n"
+        "  min: 0\n  max: 8\n  per_replica: { in_flight: 4, cpu: 0.6 }\n  confidence: 95%\n  idle: 5m\n"
+        "  schedule:\n    - { replicas: 3, days: mon-fri, start: 08:30, end: 18:00 }\n"
+        "  utc_offset: +02:00\n  prometheus: http://127.0.0.1:9090\n  query: { in_flight: sum(flying) }\n"
+    )
+    (web,) = documents(text, "f.yaml")
+    assert isinstance(web, Workload)
+    assert isinstance(web.shape, Service)
+    scale = web.shape.scale
+    assert scale is not None
+    assert (scale.min, scale.max, scale.confidence, scale.utc_offset_minutes) == (0, 8, 0.95, 120)
+    assert scale.per_replica == {Signal.IN_FLIGHT: 4.0, Signal.CPU: 0.6}
+    assert scale.schedule == (Window(3, (0, 1, 2, 3, 4), 8 * 60 + 30, 18 * 60),)
+    assert scale.query == {Signal.IN_FLIGHT: "sum(flying)"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("max: 2\n  min: 3\n  per_replica: { queue: 1 }", "scale.min: expected at most max"),
+        ("max: 2\n  per_replica: { queues: 1 }", "per_replica: expected a table of signals"),
+        ("max: 2\n  per_replica: { queue: 0 }", "per_replica: expected a table of signals"),
+        ("max: 2\n  per_replica: {}", "per_replica: expected a table of signals"),
+        ("max: 2\n  per_replica: { queue: 1 }\n  query: { queue: x }", "prometheus: expected where"),
+        ("max: 2\n  per_replica: { queue: 1 }\n  confidence: 100%", "confidence: expected a share from"),
+        (
+            "max: 2\n  per_replica: { queue: 1 }\n  schedule: [{ replicas: 1, days: funday }]",
+            "days: expected days",
+        ),
+        (
+            "max: 2\n  per_replica: { queue: 1 }\n  schedule: [{ replicas: 1, start: 25:00 }]",
+            "start: expected a time",
+        ),
+        ("max: 2\n  per_replica: { queue: 1 }\n  utc_offset: two", "utc_offset: expected an offset"),
+    ],
+)
+def test_a_scale_that_makes_no_sense_is_told(lines: str, words: str) -> None:
+    with pytest.raises(FileProblem, match=words):
+        documents(f"{SCALED}scale:\n  {lines}\n", "f.yaml")

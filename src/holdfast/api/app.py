@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from holdfast.api import history, logs, openapi, orders, probes, problems, reads, tokens, writes
+from holdfast.api import capacity, history, logs, openapi, orders, probes, problems, reads, tokens, writes
 from holdfast.api.access import Access
 from holdfast.api.edge import Edge
 from holdfast.api.gate import Open
@@ -22,6 +22,7 @@ from holdfast.control.plane import Plane
 
 ROUTERS = (
     reads.router,
+    capacity.router,
     history.router,
     logs.router,
     writes.router,

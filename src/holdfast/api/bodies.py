@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from holdfast.model.scale import Signal
 from holdfast.model.units import DAY
 
 LONG = 3_650 * DAY
@@ -23,6 +24,16 @@ class Scale(Body):
     )
 
 
+class Signals(Body):
+    source: Annotated[str, Field(max_length=253)] = Field(
+        "", description="who tells: the words of several sources about one signal are taken together"
+    )
+    signals: Annotated[dict[Signal, Annotated[float, Field(strict=True)]], Field(min_length=1)] = Field(
+        description="how it goes: in_flight, queue, oldest_wait_ms, requests_per_s, tokens_per_s, "
+        "latency_ms, cpu, gpu, value"
+    )
+
+
 class Drain(Body):
     deadline_ms: Duration | None = Field(
         None, description="how long what runs there may take to leave; null: as the policy says"
@@ -31,7 +42,15 @@ class Drain(Body):
 
 class Chaos(Body):
     node: Annotated[str, Field(max_length=253)]
-    for_ms: Duration = Field(30_000, description="how long a partition lasts")
+    for_ms: Duration = Field(
+        30_000, description="how long a partition lasts, or how long a node has that gets notice"
+    )
+
+
+class SellOut(Body):
+    pool: Annotated[str, Field(max_length=253)]
+    offer: Annotated[str, Field(max_length=253)] = Field("", description="empty: every offer of the pool")
+    for_ms: Duration = Field(60_000, description="for how long nothing can be had")
 
 
 class TokenWanted(Body):

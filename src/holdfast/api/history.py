@@ -25,7 +25,7 @@ from holdfast.api.reads import Filter
 from holdfast.api.said import gives
 from holdfast.api.streams import Stream
 from holdfast.control.plane import Plane
-from holdfast.core import explain
+from holdfast.core import explain, listing
 from holdfast.core.detect import Senses
 from holdfast.core.tell import workload_of
 from holdfast.model.told import Told
@@ -61,6 +61,7 @@ class Kind(StrEnum):
     WORKLOAD = "workload"
     REPLICA = "replica"
     POOL = "pool"
+    OFFER = "offer"
 
 
 @router.get(
@@ -178,11 +179,13 @@ def _explanation(
         case Kind.NODE:
             return explain.explain_node(world, senses, name, now)
         case Kind.WORKLOAD:
-            return explain.explain_workload(world, name, now)
+            return explain.explain_workload(world, name, now, senses)
         case Kind.REPLICA:
             return explain.explain_replica(world, name, now)
         case Kind.POOL:
             return explain.explain_pool(world, name, now)
+        case Kind.OFFER:
+            return explain.explain_offer(world, name, now)
 
 
 def _known(world: World, kind: Kind) -> tuple[Mapping[str, object], ...]:
@@ -195,6 +198,8 @@ def _known(world: World, kind: Kind) -> tuple[Mapping[str, object], ...]:
             return (world.replicas, world.slots)
         case Kind.POOL:
             return (world.pools,)
+        case Kind.OFFER:
+            return (listing.keys(world),)
 
 
 async def _told(plane: Plane, kind: Kind, name: str) -> tuple[Told, ...]:
@@ -213,3 +218,5 @@ async def _told(plane: Plane, kind: Kind, name: str) -> tuple[Told, ...]:
         case Kind.POOL:
             told = await plane.store.history(limit=LIMIT_MAX)
             return tuple(each for each in told if each.subject == name)[-TOLD_MAX:]
+        case Kind.OFFER:
+            return ()  # no line says which offer it is about

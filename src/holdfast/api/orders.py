@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from holdfast.api import shapes, views
-from holdfast.api.bodies import Chaos, Drain
+from holdfast.api.bodies import Chaos, Drain, SellOut
 from holdfast.api.edge import Edge, ThisEdge, give
 from holdfast.api.gate import Administer, Operate
 from holdfast.api.problems import Refused, unknown
@@ -35,6 +35,7 @@ class Deed(StrEnum):
     HANG = "hang"
     RESUME = "resume"
     PARTITION = "partition"
+    NOTICE = "notice"
 
 
 @router.post(
@@ -114,6 +115,25 @@ async def release(edge: ThisEdge) -> Response:
         if engaged:
             await plane.tell(OperatorOrdered(at=plane.now(), order=Order.RELEASE_BRAKE))
     return give(engaged)
+
+
+@harm.post(
+    "/chaos/sell-out",
+    summary="Pretend that a pool's market has nothing, to see what happens",
+    **gives(shapes.Done, "when it is done", 404, 409, 502),
+)
+async def sell_out(edge: ThisEdge, body: SellOut) -> Response:
+    plane = edge.plane
+    if body.pool not in plane.world.pools:
+        raise unknown("pool", body.pool, plane.world.pools)
+    offers = [offer.name for offer in plane.world.pools[body.pool].offers]
+    if body.offer and body.offer not in offers:
+        raise unknown("offer", body.offer, offers)
+    async with edge.writing:
+        why = f"{body.offer or 'everything'} sold out for {seconds(body.for_ms)}, asked for by hand"
+        await plane.tell(OperatorOrdered(at=plane.now(), order=Order.CHAOS, pool=body.pool, why=why))
+    await plane.sell_out(body.pool, body.offer, body.for_ms)
+    return give(shapes.Done(f"sold out {body.offer or body.pool}"))
 
 
 @harm.post(

@@ -1,4 +1,4 @@
-"""What there is: nodes, pools, offers, workloads, replicas, findings, and all of it on one page."""
+"""What there is: nodes, pools, offers, money, workloads, replicas, findings, and all of it on one page."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from holdfast.api.gate import Read
 from holdfast.api.problems import unknown
 from holdfast.api.said import gives
 from holdfast.control.plane import Plane
+from holdfast.core import listing
 
 PART = 1_000  # entries built before others may run: some 10 ms
 
@@ -91,10 +92,23 @@ async def pools(plane: ThisPlane) -> Response:
     return give([views.pool_of(plane.world, name) for name in plane.world.pools])
 
 
-@router.get("/offers", summary="All offers of all pools", **gives(shapes.Offer, "what can be had", many=True))
+@router.get(
+    "/offers",
+    summary="All offers of all pools, with what is remembered and expected of each",
+    **gives(shapes.OfferListed, "what can be had", many=True),
+)
 async def offers(plane: ThisPlane) -> Response:
-    pools = plane.world.pools.values()
-    return give([views.offer_of(pool.name, offer) for pool in pools for offer in pool.offers])
+    now = plane.now()
+    return give([views.offer_listed(each, now) for each in listing.listing(plane.world, now)])
+
+
+@router.get(
+    "/spend",
+    summary="What the fleet costs and has cost, and how long the money lasts",
+    **gives(shapes.Spending, "the fleet and every pool"),
+)
+async def spend(plane: ThisPlane) -> Response:
+    return give(views.spending(plane.world, plane.now()))
 
 
 @router.get("/workloads", summary="All workloads", **gives(shapes.Workload, "with their seats", many=True))

@@ -104,6 +104,14 @@ class Seat(Shape, frozen=True, gc=False):
     why: str
 
 
+class Bounds(Shape, frozen=True, gc=False):
+    """Between which sizes a service grows and shrinks, and by which signals."""
+
+    min: int
+    max: int
+    signals: list[str]
+
+
 class Workload(Shape, frozen=True, gc=False):
     name: str
     kind: Annotated[str, Meta(description="service, job, training or sweep")]
@@ -125,6 +133,7 @@ class Workload(Shape, frozen=True, gc=False):
             description="all of them when one workload is asked for; in lists at most 50, troubled ones first"
         ),
     ]
+    scale: Annotated[Bounds | None, Meta(description="null: its size does not follow its load")] = None
 
 
 class Offer(Shape, frozen=True, gc=False):
@@ -136,6 +145,76 @@ class Offer(Shape, frozen=True, gc=False):
     spot: bool
 
 
+class Price(Shape, frozen=True, gc=False):
+    at_ms: int
+    micro_usd: Annotated[int, Meta(description="an hour, from then on")]
+
+
+class OfferListed(Shape, frozen=True, gc=False):
+    """An offer, what is remembered of it, and what is expected of it now. Counts fade: half after two
+    weeks."""
+
+    key: Annotated[str, Meta(description="POOL/OFFER")]
+    name: str
+    pool: str
+    place: Place
+    capacity: Resources
+    price_micro_usd: Annotated[int, Meta(description="an hour")]
+    spot: bool
+    prices: Annotated[list[Price], Meta(description="its latest changes of price, the newest last")]
+    chance: Annotated[float, Meta(description="that a launch now comes up")]
+    ready_ms: Annotated[int, Meta(description="expected until it has joined, if it comes up")]
+    lasts_a_day: Annotated[float, Meta(description="the chance that a node is there for a day")]
+    cost_micro_usd: Annotated[
+        int, Meta(description="expected, of a useful hour: losses and failures counted")
+    ]
+    asked: Annotated[float, Meta(description="launches, lately")]
+    came_up: float
+    refused: Annotated[float, Meta(description="there was none")]
+    failed: Annotated[float, Meta(description="granted or not answered, and never came up")]
+    lost: Annotated[float, Meta(description="nodes taken away or dead")]
+    retry_ms: Annotated[
+        int | None, Meta(description="the instant until which it backs off; null: it does not")
+    ]
+    refusal: Annotated[str, Meta(description="why it would not be launched now; empty: it may be")]
+
+
+class Budget(Shape, frozen=True, gc=False):
+    """Hard limits; null: there is none."""
+
+    hour_micro_usd: Annotated[int | None, Meta(description="what all that is there may cost an hour")] = None
+    month_micro_usd: Annotated[int | None, Meta(description="what a calendar month may cost, by UTC")] = None
+
+
+class Spend(Shape, frozen=True, gc=False):
+    """What the fleet or a pool costs."""
+
+    pool: Annotated[str, Meta(description="empty: the fleet")]
+    nodes: int
+    hour_micro_usd: Annotated[int, Meta(description="what it costs an hour now")]
+    month_micro_usd: Annotated[int, Meta(description="this calendar month so far")]
+    ever_micro_usd: int
+    budget: Budget
+    lasts_ms: Annotated[
+        int | None,
+        Meta(description="how long the month's money lasts; null: to the end of the month, or no budget"),
+    ]
+    on_demand_micro_usd: Annotated[
+        int | None,
+        Meta(description="what the nodes that there are would cost an hour on demand; null: not known"),
+    ]
+
+
+class Spending(Shape, frozen=True, gc=False):
+    """Money: what is spent, and what may be."""
+
+    now_ms: int
+    month_ends_ms: int
+    fleet: Spend
+    pools: list[Spend]
+    told: Annotated[list[str], Meta(description="what is worth knowing, in words")]
+
+
 class Pool(Shape, frozen=True, gc=False):
     name: str
     provider: str
@@ -145,6 +224,11 @@ class Pool(Shape, frozen=True, gc=False):
     nodes: Annotated[int, Meta(description="that there are now, coming ones included")]
     why: Annotated[str, Meta(description="why it last failed to launch; empty: it did not")]
     offers: list[Offer]
+    hour_micro_usd: Annotated[int, Meta(description="what its nodes cost an hour now")] = 0
+    price_max_micro_usd: Annotated[
+        int | None, Meta(description="dearer offers are left alone; null: no limit")
+    ] = None
+    budget: Budget = Budget()
 
 
 class Line(Shape, frozen=True, gc=False):
@@ -187,6 +271,90 @@ class Status(Shape, frozen=True, gc=False):
     brakes: list[Brake]
     nodes: list[Node]
     workloads: list[Workload]
+
+
+class Free(Shape, frozen=True, gc=False):
+    """The nodes of one pool in one zone with one kind of GPU, and what is free on those that are open."""
+
+    pool: str
+    zone: str
+    gpu_kind: str
+    nodes: Annotated[int, Meta(description="that are here")]
+    open: Annotated[int, Meta(description="that take new replicas; warm standby nodes do not count")]
+    cpu_milli: int
+    memory_mib: int
+    gpus: Annotated[int, Meta(description="that nobody uses")]
+    shares_milli: Annotated[int, Meta(description="what is left of GPUs that somebody uses")]
+    standby: Annotated[int, Meta(description="warm nodes")]
+    coming: int
+    leaving: int
+
+
+class FreeGpus(Shape, frozen=True, gc=False):
+    """How the free GPUs of one kind lie."""
+
+    kind: str
+    gpus: Annotated[int, Meta(description="that nobody uses, on open nodes")]
+    shares_milli: int
+    largest: Annotated[int, Meta(description="free together on one node")]
+    together: Annotated[
+        dict[str, int], Meta(description="how many asks for 1, 2, 4 and 8 GPUs would find a node")
+    ]
+    stranded_milli: Annotated[
+        int, Meta(description="of the free ones, what the next typical asks could not use")
+    ]
+
+
+class Fits(Shape, frozen=True, gc=False):
+    workload: str
+    more: Annotated[int, Meta(description="replicas that would fit now, each workload alone; at most 100")]
+    waiting: Annotated[int, Meta(description="seats that are empty for want of room")]
+
+
+class Hit(Shape, frozen=True, gc=False):
+    """What a loss does to one workload: lost = promoted + placed + by_preemption + short."""
+
+    workload: str
+    priority: int
+    lost: Annotated[int, Meta(description="active replicas; of a gang that must stop, those elsewhere too")]
+    left: Annotated[int, Meta(description="ready elsewhere")]
+    promoted: Annotated[int, Meta(description="seats that a warm replica takes")]
+    placed: Annotated[int, Meta(description="started again on what is free")]
+    by_preemption: Annotated[int, Meta(description="started again in the place of lower priorities")]
+    short: Annotated[int, Meta(description="for which there is no room")]
+    standbys: Annotated[int, Meta(description="warm replicas lost")]
+    availability: Annotated[float | None, Meta(description="promised; null: nothing is")]
+    broken: Annotated[str, Meta(description="for how long the promise is broken; empty: it is kept")]
+
+
+class Loss(Shape, frozen=True, gc=False):
+    """What would happen if all nodes of a failure domain were gone."""
+
+    level: str
+    domain: str
+    told: Annotated[str, Meta(description="all of it in words")]
+    nodes: int
+    lost: int
+    short: int
+    hits: list[Hit]
+    pushed_out: Annotated[
+        dict[str, int], Meta(description="replicas that would stop for more important ones, by workload")
+    ]
+
+
+class Capacity(Shape, frozen=True, gc=False):
+    """What is free, what of it can be used, and what fails next."""
+
+    now_ms: int
+    level: str
+    told: Annotated[list[str], Meta(description="what is worth knowing, in words")]
+    cpu_milli: Annotated[int, Meta(description="free on open nodes")]
+    cpu_milli_unusable: Annotated[int, Meta(description="of it, where nothing that is asked for fits")]
+    gpu_milli_unusable: int
+    free: list[Free]
+    gpus: list[FreeGpus]
+    fits: list[Fits]
+    losses: Annotated[list[Loss], Meta(description="one for each domain of the level, the worst first")]
 
 
 class Step(Shape, frozen=True, gc=False):

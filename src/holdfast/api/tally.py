@@ -4,10 +4,10 @@ A few words for a list of many workloads; `core.explain` looks more closely at o
 """
 
 from holdfast.core import pending
-from holdfast.core.seats import may_start, settled
+from holdfast.core.seats import by_load, may_start, settled
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import Instant
-from holdfast.model.workload import Sweep, Workload, wanted
+from holdfast.model.workload import Service, Sweep, Workload, wanted
 from holdfast.model.world import World
 
 FOREMOST = (State.READY, State.STARTING, State.PLACED, State.STOPPING, State.LOST)
@@ -24,7 +24,7 @@ class Tally:
         for slot in self.slots:
             self._count(slot)
         promised = of.name in world.promised and self.seats  # then redundancy chose how many
-        self.wanted = self.seats if promised else wanted(of)
+        self.wanted = self.seats if promised else _wanted(world, of)
 
     def _count(self, slot: Slot) -> None:
         filling = _filling(self.world, slot.id)
@@ -99,6 +99,14 @@ class Tally:
         if isinstance(shape, Sweep) and shape.parallel:
             return min(waiting, shape.parallel - going)  # the turn of the others comes later
         return waiting
+
+
+def _wanted(world: World, of: Workload) -> int:
+    """As many as its load asks for, where that decides."""
+    shape = of.shape
+    if isinstance(shape, Service) and shape.scale is not None:
+        return by_load(world, of.name, shape, shape.scale)[0]
+    return wanted(of)
 
 
 def _filling(world: World, slot: str) -> Replica | None:

@@ -12,10 +12,15 @@ import msgspec
 
 from holdfast.api import shapes
 from holdfast.api.tally import Tally
+from holdfast.core import listing, money, spend
 from holdfast.core.detect import Senses
+from holdfast.core.explain_scale import scale_of
 from holdfast.core.revise import kind
 from holdfast.model import place, pool, replica, resources, told, workload
+from holdfast.model.market import key_of
+from holdfast.model.money import Budget
 from holdfast.model.node import Node
+from holdfast.model.scale import Scale
 from holdfast.model.units import Instant
 from holdfast.model.world import World
 from holdfast.wire.messages import Used
@@ -131,9 +136,14 @@ def workload_of(sight: Sight, name: str, *, seats_max: int = SEATS_LISTED_MAX) -
         needs=amount(it.needs.resources),
         command=list(it.program.command) if it.program is not None else [],
         availability=(shape.availability or None) if isinstance(shape, workload.Service) else None,
+        scale=_bounds(scale_of(it)),
         why=tally.why(),
         seats=[_seat(sight, slot, tally.filling.get(slot.id)) for slot in slots],
     )
+
+
+def _bounds(of: Scale | None) -> shapes.Bounds | None:
+    return None if of is None else shapes.Bounds(of.min, of.max, [str(signal) for signal in of.per_replica])
 
 
 def _seat(sight: Sight, slot: replica.Slot, filling: replica.Replica | None) -> shapes.Seat:
@@ -196,7 +206,7 @@ def replicas_named(world: World, workload_name: str, node_name: str) -> list[str
 
 
 def pool_of(world: World, name: str) -> shapes.Pool:
-    it, state = world.pools[name], world.pool_states.get(name)
+    it = world.pools[name]
     return shapes.Pool(
         name=name,
         provider=it.provider,
@@ -204,13 +214,77 @@ def pool_of(world: World, name: str) -> shapes.Pool:
         max=it.max,
         standby=it.standby,
         nodes=len(world.in_pool.get(name, ())),
-        why=state.why if state is not None else "",
-        offers=[offer_of(name, offer) for offer in it.offers],
+        hour_micro_usd=money.rate(world, (name,)),
+        price_max_micro_usd=it.price_max_micro_usd,
+        budget=_budget(it.budget),
+        why=_trouble_of(world, name),
+        offers=[offer_of(name, offer) for offer in world.offers[name]],
     )
+
+
+def _trouble_of(world: World, name: str) -> str:
+    """Why its last launches failed: its provider did, or an offer of it that has not come up since."""
+    state = world.pool_states.get(name)
+    records = (world.records.get(key_of(name, offer.name)) for offer in world.offers[name])
+    short = (record.why for record in records if record is not None and record.failures_in_a_row)
+    return (state.why if state is not None else "") or next(short, "")
 
 
 def offer_of(pool_name: str, of: pool.Offer) -> shapes.Offer:
     return shapes.Offer(of.name, pool_name, where(of.place), amount(of.capacity), of.price_micro_usd, of.spot)
+
+
+def offer_listed(of: listing.Listed, now: Instant) -> shapes.OfferListed:
+    record = of.record
+    return shapes.OfferListed(
+        key=of.key,
+        name=of.offer.name,
+        pool=of.pool.name,
+        place=where(of.offer.place),
+        capacity=amount(of.offer.capacity),
+        price_micro_usd=of.offer.price_micro_usd,
+        spot=of.offer.spot,
+        prices=[shapes.Price(at, price) for at, price in record.prices],
+        chance=of.chance,
+        ready_ms=of.ready_ms,
+        lasts_a_day=of.lasts_a_day,
+        cost_micro_usd=of.cost_micro_usd,
+        asked=round(record.asked, 2),
+        came_up=round(record.came_up, 2),
+        refused=round(record.refused, 2),
+        failed=round(record.failed, 2),
+        lost=round(record.losses, 2),
+        retry_ms=record.retry_at if record.retry_at > now else None,
+        refusal=of.refusal,
+    )
+
+
+def spending(world: World, now: Instant) -> shapes.Spending:
+    fleet, *pools = spend.report(world, now)
+    return shapes.Spending(
+        now_ms=now,
+        month_ends_ms=money.month_end(now),
+        fleet=_spend(fleet),
+        pools=[_spend(each) for each in pools],
+        told=[text for each in (fleet, *pools) for text in spend.tell(each, now)],
+    )
+
+
+def _spend(of: spend.Spend) -> shapes.Spend:
+    return shapes.Spend(
+        pool=of.pool,
+        nodes=of.nodes,
+        hour_micro_usd=of.rate_micro_usd,
+        month_micro_usd=of.month_micro_usd,
+        ever_micro_usd=of.ever_micro_usd,
+        budget=_budget(of.budget),
+        lasts_ms=of.lasts_ms,
+        on_demand_micro_usd=of.on_demand_micro_usd,
+    )
+
+
+def _budget(of: Budget) -> shapes.Budget:
+    return shapes.Budget(of.hour_micro_usd, of.month_micro_usd)
 
 
 def findings(world: World) -> list[shapes.Finding]:

@@ -6,7 +6,7 @@ say; nothing is decided here.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -15,17 +15,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api import shapes
-from holdfast.api.bodies import Scale
+from holdfast.api.bodies import Scale, Signals
 from holdfast.api.edge import Edge, ThisEdge, ThisRole, give
 from holdfast.api.gate import JSON, Operate, Read, media_type
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
 from holdfast.core import revise
+from holdfast.core.explain_scale import scale_of
 from holdfast.core.preview import Preview, preview, twin
+from holdfast.core.signals import SOURCES_MAX, true
 from holdfast.files.workload import Wanted, documents
 from holdfast.model.event import Event, PolicyApplied, PoolApplied, WorkloadApplied, WorkloadDeleted
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
+from holdfast.model.scale import Signal
 from holdfast.model.units import Instant
 from holdfast.model.workload import Workload
 from holdfast.model.world import World
@@ -174,6 +177,35 @@ async def delete_workload(edge: ThisEdge, name: str) -> Response:
 )
 async def scale(edge: ThisEdge, name: str, body: Scale) -> Response:
     return give(await _changed(edge, name, lambda old: revise.scaled(old, body.count)))
+
+
+@router.post(
+    "/workloads/{name}/signals",
+    summary="Tell how it goes, so that it can grow and shrink",
+    **gives(shapes.Done, "when it was heard: signals are not journalled", 404, 409),
+)
+async def signals(edge: ThisEdge, name: str, body: Signals) -> Response:
+    workload = _workload(edge.plane.world, name)
+    if name not in edge.plane.world.scaled:
+        hint = f"give {name} a `scale`, or holdfast scale {name} N"
+        raise Refused(409, f"{workload.name} does not scale: its size is fixed", hint)
+    wrong = [f"signals.{signal}: got {value:g}" for signal, value in body.signals.items() if not true(value)]
+    if wrong:
+        hint = "a signal is a number from 0 to 1e12; nothing was taken"
+        raise Refused(422, "this cannot be true", hint, problems=wrong)
+    refused = edge.plane.hear(name, body.source, body.signals)
+    if refused:
+        text = f"{name} has {SOURCES_MAX:,} sources of {', '.join(refused)} already, and no room for another"
+        raise Refused(409, text, "give fewer names: the same `source` each time for the same gateway")
+    return give(shapes.Done(_heard(workload, body.signals)))
+
+
+def _heard(workload: Workload, said: Iterable[Signal]) -> str:
+    scale = scale_of(workload)
+    counted = {*(scale.per_replica if scale is not None else ()), Signal.QUEUE, Signal.OLDEST_WAIT}
+    idle = [signal for signal in said if signal not in counted]
+    but = f"; it does not scale by {', '.join(idle)}" if idle else ""
+    return f"heard {', '.join(said)} of {workload.name}{but}"
 
 
 @router.post(

@@ -48,8 +48,51 @@ def pools(context: typer.Context, incomplete: str) -> list[str]:
     return _known(context, "/v1/pools", "name", incomplete)
 
 
+def harmed(context: typer.Context, incomplete: str) -> list[str]:
+    """What the deed that has been typed before is done to."""
+    return (pools if context.params.get("deed") == "sell-out" else nodes)(context, incomplete)
+
+
+def offers(context: typer.Context, incomplete: str) -> list[str]:
+    """Of any pool."""
+    return sorted(set(_known(context, "/v1/offers", "name", incomplete)))
+
+
+def keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Offers with their pools."""
+    return _known(context, "/v1/offers", "key", incomplete)
+
+
+def scaling(context: typer.Context, incomplete: str) -> list[str]:
+    """Workloads whose size follows their load."""
+    found = [one for one in _answer(context, "/v1/workloads") if one.get("scale")]
+    return [name for one in found if (name := str(one.get("name", ""))).startswith(incomplete)]
+
+
+def signals(context: typer.Context, incomplete: str) -> list[str]:
+    """What the workload that has been typed before scales by; else every signal that there is. Those that
+    have been typed already are left out."""
+    from holdfast.model.scale import Signal
+
+    if "=" in incomplete:
+        return []
+    given = {str(word).partition("=")[0] for word in context.params.get("said") or ()}
+    wanted = context.params.get("workload")
+    of = [one["scale"] for one in _answer(context, "/v1/workloads") if one.get("name") == wanted]
+    names = of[0].get("signals", []) if of and of[0] else list(Signal)
+    return [f"{name}=" for name in names if name not in given and name.startswith(incomplete)]
+
+
 def replicas(context: typer.Context, incomplete: str) -> list[str]:
     return _known(context, "/v1/replicas", "id", incomplete)
+
+
+def zones(context: typer.Context, incomplete: str) -> list[str]:
+    """The last part of the path is enough, where no two zones share it."""
+    places = _answer(context, "/v1/nodes")
+    paths = dict.fromkeys("/".join((p["provider"], p["region"], p["zone"])) for p in _places(places))
+    names = [*dict.fromkeys(path.rpartition("/")[2] for path in paths), *paths]
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def logged(context: typer.Context, incomplete: str) -> list[str]:
@@ -60,11 +103,23 @@ def logged(context: typer.Context, incomplete: str) -> list[str]:
 def explained(context: typer.Context, incomplete: str) -> list[str]:
     """Names of the kind that has been typed before."""
     kind = str(context.params.get("kind") or "")
-    ask = {"node": nodes, "workload": workloads, "pool": pools, "replica": replicas}.get(kind)
+    ask = {"node": nodes, "workload": workloads, "pool": pools, "replica": replicas, "offer": keys}.get(kind)
     return ask(context, incomplete) if ask else []
 
 
 def _known(context: typer.Context, path: str, field: str, incomplete: str) -> list[str]:
+    names = [str(one[field]) for one in _answer(context, path) if field in one]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _places(nodes: list[dict[str, Any]]) -> list[dict[str, str]]:
+    return [
+        place for node in nodes if {"provider", "region", "zone"} <= (place := node.get("place") or {}).keys()
+    ]
+
+
+def _answer(context: typer.Context, path: str) -> list[dict[str, Any]]:
+    """A list of things, or nothing."""
     import msgspec
 
     from holdfast.cli import client, where
@@ -77,12 +132,11 @@ def _known(context: typer.Context, path: str, field: str, incomplete: str) -> li
             answer_s=PATIENCE_S,
         )
         try:
-            names = [str(one[field]) for one in msgspec.json.decode(api.get(path))]
+            return msgspec.json.decode(api.get(path), type=list[dict[str, Any]])
         finally:
             api.close()
-    except (client.Unanswered, where.BadAddress, msgspec.MsgspecError, KeyError, TypeError):
+    except (client.Unanswered, where.BadAddress, msgspec.MsgspecError):
         return []
-    return [name for name in names if name.startswith(incomplete)]
 
 
 def _text(given: dict[str, Any], name: str) -> str:

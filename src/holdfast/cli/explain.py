@@ -16,22 +16,31 @@ if TYPE_CHECKING:
     from holdfast.cli.client import Client
 
 
+INDENT = 2
+
+
 class Kind(enum.StrEnum):
     NODE = "node"
     WORKLOAD = "workload"
     REPLICA = "replica"
     POOL = "pool"
+    OFFER = "offer"
 
 
 @talks
 def explain(
     api: "Client",
-    kind: Annotated[Kind, typer.Argument(metavar="node|workload|replica|pool", help="What it is.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", autocompletion=complete.explained)],
+    kind: Annotated[Kind, typer.Argument(metavar="|".join(Kind), help="What it is.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Its name; of an offer, POOL/OFFER.", autocompletion=complete.explained
+        ),
+    ],
     json: Json = False,
 ) -> None:
-    """Say why it is as it is. Why a node is in doubt, a workload waits, a pool does not grow; and what would
-    help."""
+    """Say why it is as it is. Why a node is in doubt, a workload waits or has as many replicas as it has, a
+    pool does not grow, an offer is not tried; and what would help."""
     from holdfast.api.shapes import Explanation
     from holdfast.cli import client, look
 
@@ -54,8 +63,9 @@ def told(explanation: "Explanation") -> "RenderableType":
     parts: list[RenderableType] = [summary]
     for title, texts in (("because", explanation.because), ("would help", explanation.would_help)):
         if texts:
-            bullets = [Text(f"- {text}", "green" if title == "would help" else "") for text in texts]
-            parts += ["", Text(title, "dim"), Padding(Group(*bullets), (0, 0, 0, 2))]
+            room, colour = look.width() - INDENT, "green" if title == "would help" else ""
+            bullets = [Text(look.hanging("- ", text, room), colour) for text in texts]
+            parts += ["", Text(title, "dim"), Padding(Group(*bullets), (0, 0, 0, INDENT))]
     if explanation.history:
-        parts += ["", Text("lately", "dim"), Padding(look.lines(explanation.history), (0, 0, 0, 2))]
+        parts += ["", Text("lately", "dim"), Padding(look.lines(explanation.history), (0, 0, 0, INDENT))]
     return Group(*parts)

@@ -1,4 +1,5 @@
-"""`holdfast nodes`, `workloads`, `replicas`, `pools`: what there is, in tables; one of them in detail."""
+"""`holdfast nodes`, `workloads`, `replicas`, `pools`, `offers` and `spend`: what there is and what it costs,
+in tables; one of them in detail."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,8 @@ from holdfast.cli.options import Json
 from holdfast.cli.talk import talks
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from holdfast.cli.client import Client
 
 NodeName = Annotated[
@@ -101,6 +104,56 @@ def pools(api: "Client", json: Json = False) -> None:
 
     found = client.read(body, list[Pool])
     look.show(tables.pools(found) if found else "no pools")
+
+
+@talks
+def offers(
+    api: "Client",
+    pool: Annotated[
+        str,
+        typer.Argument(metavar="[POOL]", help="Only of this pool.", autocompletion=complete.pools),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """List the offers: what can be had, and what to expect of it. The price of an hour, and of a useful one
+    with failures and losses counted; the chance that a launch now comes up, how soon, and that it lasts a
+    day. Launches are decided by these; `holdfast explain offer POOL/OFFER` says why."""
+    import msgspec
+
+    from holdfast.api.shapes import OfferListed, Pool
+    from holdfast.cli import client, look, tables_market
+
+    body = api.get("/v1/offers")
+    found = [one for one in client.read(body, list[OfferListed]) if pool in ("", one.pool)]
+    if pool and not found:
+        known = [one.name for one in client.read(api.get("/v1/pools"), list[Pool])]
+        if pool not in known:
+            from holdfast.files.problem import did_you_mean
+
+            say.fail([f"there is no pool called {pool}"], did_you_mean(pool, known))
+    if json:
+        say.raw(body if not pool else msgspec.json.encode(found))
+        return
+    look.show(tables_market.offers(found) if found else "no offers")
+
+
+@talks
+def spend(api: "Client", json: Json = False) -> None:
+    """Say what the fleet costs. Now, this month and since ever; the budgets, and how long the money lasts."""
+    body = api.get("/v1/spend")
+    if json:
+        say.raw(body)
+        return
+    from rich.console import Group
+    from rich.text import Text
+
+    from holdfast.api.shapes import Spending
+    from holdfast.cli import client, look, tables_market
+
+    found = client.read(body, Spending)
+    parts: list[RenderableType] = [tables_market.spend(found), *([""] if found.told else [])]
+    parts += [Text(look.hanging("- ", text, look.width())) for text in found.told]
+    look.show(Group(*parts))
 
 
 def _path(name: str) -> str:

@@ -16,6 +16,7 @@ from holdfast import __version__
 from holdfast.cli import lists, orders, tokens
 from holdfast.cli.agent import agent
 from holdfast.cli.apply import apply, plan
+from holdfast.cli.capacity import capacity
 from holdfast.cli.demo import demo
 from holdfast.cli.events import events
 from holdfast.cli.explain import explain
@@ -51,10 +52,14 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "workloads": lists.workloads,
     "replicas": lists.replicas,
     "pools": lists.pools,
+    "offers": lists.offers,
+    "spend": lists.spend,
+    "capacity": capacity,
     "events": events,
     "explain": explain,
     "logs": logs,
     "scale": orders.scale,
+    "signal": orders.signal,
     "pause": orders.pause,
     "resume": orders.resume,
     "delete": orders.delete,

@@ -1,5 +1,5 @@
-"""Orders to the fleet: to nodes (drain, cordon, uncordon, forget), to workloads (scale, pause, resume,
-delete), release-brake and chaos."""
+"""Orders to the fleet: to nodes (drain, cordon, uncordon, forget), to workloads (scale, signal, pause,
+resume, delete), release-brake and chaos."""
 
 import enum
 from typing import TYPE_CHECKING, Annotated
@@ -20,13 +20,18 @@ WorkloadName = Annotated[
 ]
 
 
+SIGNAL_MAX = 1e12  # the API takes no larger one
+
+
 class Deed(enum.StrEnum):
-    """What can be done to a node on purpose."""
+    """What can be done on purpose: to a node, or to the market of a pool."""
 
     KILL = "kill"
     HANG = "hang"
     RESUME = "resume"
     PARTITION = "partition"
+    NOTICE = "notice"
+    SELL_OUT = "sell-out"
 
 
 @talks
@@ -106,6 +111,64 @@ def scale(
 
 
 @talks
+def signal(
+    api: "Client",
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help="Which one.", autocompletion=complete.scaling)
+    ],
+    said: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE", help="How it goes: in_flight=12.", autocompletion=complete.signals
+        ),
+    ],
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Who says so. What several sources say of one signal is taken together.",
+        ),
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Tell how a service goes, so that it grows and shrinks. What is told counts for a minute (`stale` in its
+    file), so it has to be told again and again. A signal that is missing never makes it shrink."""
+    import msgspec
+
+    from holdfast.api.shapes import Done
+    from holdfast.cli import client
+
+    body = {"source": source, "signals": dict(_signal(word) for word in said)}
+    answer = api.post(_workload(workload, "signals"), body)
+    if json:
+        say.raw(answer)
+        return
+    try:
+        print(client.read(answer, Done).done)
+    except msgspec.DecodeError:
+        print(f"{workload} was told")
+
+
+def _signal(word: str) -> tuple[str, float]:
+    from holdfast.files.problem import did_you_mean
+    from holdfast.model.scale import Signal
+
+    name, equals, text = word.partition("=")
+    if not equals:
+        say.fail([f"expected NAME=VALUE, got {word}"], f"{name if name in list(Signal) else 'in_flight'}=12")
+    if name not in list(Signal):
+        say.fail([f"there is no signal called {name}"], did_you_mean(name, Signal))
+    try:
+        value = float(text)
+    except ValueError:
+        say.fail([f"{name}: expected a number, got {text or 'nothing'}"], f"{name}=12")
+    if not 0 <= value <= SIGNAL_MAX:
+        say.fail([f"{name}: expected a number from 0 to {SIGNAL_MAX:g}, got {text}"], f"{name}=12")
+    return name, value
+
+
+@talks
 def pause(api: "Client", workload: WorkloadName, json: Json = False) -> None:
     """Stop a workload, and keep it in mind."""
     _done(api.post(_workload(workload, "pause")), f"{workload} is paused", json=json)
@@ -171,21 +234,52 @@ def chaos(
     api: "Client",
     deed: Annotated[
         Deed,
-        typer.Argument(metavar="kill|hang|resume|partition", help="Power off, freeze, unfreeze, cut off."),
+        typer.Argument(
+            metavar="|".join(Deed),
+            help="Power off, freeze, unfreeze, cut off, take away after notice; or: nothing to be had.",
+        ),
     ],
-    node: NodeName,
+    node: Annotated[
+        str,
+        typer.Argument(
+            metavar="NODE|POOL", help="Which; `sell-out` takes a pool.", autocompletion=complete.harmed
+        ),
+    ],
+    offer: Annotated[
+        str,
+        typer.Argument(metavar="OFFER", help="sell-out: only this one.", autocompletion=complete.offers),
+    ] = "",
     lasting: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long a partition lasts.")
-    ] = "30s",
+        str,
+        typer.Option(
+            "--for",
+            metavar="TIME",
+            show_default="30s; 1m",
+            help="How long a partition, or a sell-out, lasts.",
+        ),
+    ] = "",
+    left: Annotated[
+        str, typer.Option("--left", metavar="TIME", help="notice: how long the node still has.")
+    ] = "2m",
     json: Json = False,
 ) -> None:
-    """Harm a node on purpose. To see that it does not matter; only where its provider can."""
-    body = {"node": node, "for_ms": say.duration(lasting, "--for")}
+    """Harm a node or a market on purpose. To see that it does not matter; only where its provider can."""
+    if offer and deed is not Deed.SELL_OUT:
+        say.fail([f"{deed} takes a node and nothing else, got {offer}"], f"holdfast chaos {deed} {node}")
+    if deed is Deed.SELL_OUT:
+        lasting = lasting or "1m"
+        market = {"pool": node, "offer": offer, "for_ms": say.duration(lasting, "--for")}
+        words = f"{offer or 'everything'} of {node} is sold out for {lasting}"
+        _done(api.post("/v1/chaos/sell-out", market), words, json=json)
+        return
+    lasting = left if deed is Deed.NOTICE else lasting or "30s"
+    body = {"node": node, "for_ms": say.duration(lasting, "--left" if deed is Deed.NOTICE else "--for")}
     told = {
         Deed.KILL: "is killed, and everything on it",
         Deed.HANG: "hangs, and everything on it",
         Deed.RESUME: "runs again",
         Deed.PARTITION: f"is cut off for {lasting}",
+        Deed.NOTICE: f"will be taken away in {lasting}",
     }
     _done(api.post(f"/v1/chaos/{deed}", body), f"{node} {told[deed]}", json=json)
 

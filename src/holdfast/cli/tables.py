@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from holdfast.api.shapes import Node, Pool, Replica, Seat, TokenShown, Workload
+from holdfast.api.shapes import Budget, Node, Pool, Replica, Seat, TokenShown, Workload
 from holdfast.cli import look
 from holdfast.cli.rows import Rows, facts
 from holdfast.model.units import many, seconds, usd
@@ -120,6 +120,8 @@ def as_wanted(workload: Workload) -> bool:
 
 def progress(workload: Workload) -> Text:
     words = f"{workload.ready}/{workload.wanted}"
+    if workload.scale is not None:
+        words += f" ({workload.scale.min}-{workload.scale.max})"
     if workload.kind in ("job", "sweep"):
         left = workload.wanted - workload.done
         words = f"{workload.ready}/{left}" if left else ""
@@ -178,7 +180,10 @@ def replicas(found: Sequence[Replica]) -> Rows:
 
 
 def pools(found: Sequence[Pool]) -> Rows:
-    made = Rows("POOL", "PROVIDER", "NODES", "MIN", "MAX", "STANDBY", "OFFERS")
+    costs = any(pool.hour_micro_usd or budget(pool.budget) for pool in found)
+    columns = ["POOL", "PROVIDER", "NODES", "MIN", "MAX", "STANDBY", "OFFERS"]
+    columns += ["COSTS", "BUDGET"] if costs else []
+    made = Rows(*columns, spare=("STANDBY", "PROVIDER", "OFFERS"))
     for pool in found:
         made.add(
             Text(pool.name, "bold"),
@@ -188,9 +193,17 @@ def pools(found: Sequence[Pool]) -> Rows:
             str(pool.max),
             str(pool.standby),
             many(len(pool.offers), "offer"),
+            *([f"{usd(pool.hour_micro_usd)}/h", budget(pool.budget) or "-"] if costs else []),
             remark=Text(pool.why, look.UNUSUAL),
         )
     return made
+
+
+def budget(of: Budget) -> str:
+    """`$5.00/h, $900.00 a month`; empty: there is none."""
+    hour = f"{usd(of.hour_micro_usd)}/h" if of.hour_micro_usd is not None else ""
+    month = f"{usd(of.month_micro_usd)} a month" if of.month_micro_usd is not None else ""
+    return ", ".join(filter(None, (hour, month)))
 
 
 def tokens(found: Sequence[TokenShown]) -> Rows:
@@ -239,9 +252,12 @@ def _state(node: Node, now: int) -> str:
 
 def workload_facts(workload: Workload) -> Rows:
     target = f", {workload.availability:.4%} asked" if workload.availability else ""
+    bounds = workload.scale
+    scales = f"{bounds.min} to {bounds.max}, by {', '.join(bounds.signals)}" if bounds is not None else ""
     return facts(
         ("kind", f"{workload.kind}, version {workload.version}{', paused' if workload.paused else ''}"),
         ("ready", f"{workload.ready} of {workload.wanted}{target}"),
+        ("scales", scales),
         ("done", str(workload.done) if workload.done else ""),
         ("failed", str(workload.failed) if workload.failed else ""),
         ("standby", str(workload.standby) if workload.standby else ""),

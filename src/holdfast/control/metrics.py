@@ -12,13 +12,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from holdfast.core import money
+from holdfast.core.seats import by_load
 from holdfast.model.event import NodeJudged, NodeTerminated
 from holdfast.model.plan import Plan
-from holdfast.model.replica import State
+from holdfast.model.replica import Role, State
+from holdfast.model.units import Instant
 from holdfast.model.verdict import Level
+from holdfast.model.workload import Service
 from holdfast.model.world import World
 
 QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+MICRO = 1_000_000
 FAILOVER = (0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 7.5, 10, 20, 30, 35, 60, 120, 300)
 
 
@@ -83,17 +88,27 @@ class Metrics:
                 pass
 
     def watch(
-        self, world: Callable[[], World], leads: Callable[[], bool], lease_age: Callable[[], int]
+        self,
+        world: Callable[[], World],
+        leads: Callable[[], bool],
+        lease_age: Callable[[], int],
+        now: Callable[[], Instant],
+        heard: Callable[[str], float | None],
     ) -> None:
-        """What is read off the world at the time of asking."""
-        self.registry.register(WorldCollector(world, leads, lease_age))
+        """What is read off the world at the time of asking. `heard`: the load of a service, in replicas."""
+        self.registry.register(WorldCollector(world, leads, lease_age, now, heard))
 
 
 class WorldCollector(Collector):
     def __init__(
-        self, world: Callable[[], World], leads: Callable[[], bool], lease_age: Callable[[], int]
+        self,
+        world: Callable[[], World],
+        leads: Callable[[], bool],
+        lease_age: Callable[[], int],
+        now: Callable[[], Instant],
+        heard: Callable[[str], float | None],
     ) -> None:
-        self.world, self.leads, self.lease_age = world, leads, lease_age
+        self.world, self.leads, self.lease_age, self.now, self.heard = world, leads, lease_age, now, heard
 
     def collect(self) -> Iterator[Metric]:
         world = self.world()
@@ -112,6 +127,9 @@ class WorldCollector(Collector):
         brakes = Tally({(): len(world.brakes)})
         yield _family("holdfast_brakes_engaged", "Brakes that hold disruptive actions back.", [], brakes)
         yield _family("holdfast_leading", "1 if this control plane leads.", [], {(): int(self.leads())})
+        yield from _sizes(world, self.heard)
+        yield from _money(world, self.now())
+        yield _launches(world)
         age = GaugeMetricFamily(
             "holdfast_lease_age_seconds", "How long ago the least recently heard living node was heard."
         )
@@ -119,7 +137,55 @@ class WorldCollector(Collector):
         yield age
 
 
-def _family(name: str, text: str, labels: list[str], values: Mapping[Any, int]) -> Metric:
+def _sizes(world: World, heard: Callable[[str], float | None]) -> Iterator[Metric]:
+    """Of services that scale. A control plane that follows hears nothing of their load."""
+    standing = {name: _size(world, name) for name in world.scaled}
+    wanted = {(name,): size[0] for name, size in standing.items()}
+    ready = {(name,): size[1] for name, size in standing.items()}
+    demand = {(name,): found for name in world.scaled if (found := heard(name)) is not None}
+    label = ["workload"]
+    yield _family("holdfast_replicas_wanted", "Replicas that the load of a service asks for.", label, wanted)
+    yield _family("holdfast_replicas_ready", "Replicas of a service that scales, ready.", label, ready)
+    text = "The load of a service, in replicas that it would keep busy; missing while its signals are."
+    yield _family("holdfast_demand_replicas", text, label, demand)
+
+
+def _size(world: World, name: str) -> tuple[int, int]:
+    shape = world.workloads[name].shape
+    assert isinstance(shape, Service)
+    assert shape.scale is not None
+    replicas = (world.replicas[each] for slot in world.of_workload[name] for each in world.of_slot[slot])
+    ready = sum(each.state is State.READY and each.role is Role.ACTIVE for each in replicas)
+    return by_load(world, name, shape, shape.scale)[0], ready
+
+
+def _money(world: World, now: Instant) -> Iterator[Metric]:
+    pools = [*dict.fromkeys((*world.pools, *world.accounts))]
+    hour = {(name,): money.rate(world, (name,)) / MICRO for name in pools}
+    month = {(name,): money.spent_in_month(world, (name,), now) / MICRO for name in pools}
+    yield _family("holdfast_cost_dollars_per_hour", "What the nodes of a pool cost an hour.", ["pool"], hour)
+    text = "What a pool has cost this calendar month, by UTC."
+    yield _family("holdfast_cost_dollars_this_month", text, ["pool"], month)
+
+
+def _launches(world: World) -> Metric:
+    """Not counters: what is remembered of an offer fades."""
+    found = {}
+    for key, record in world.records.items():
+        pool, _, offer = key.partition("/")
+        for outcome, count in (
+            ("asked", record.asked),
+            ("came_up", record.came_up),
+            ("refused", record.refused),
+            ("failed", record.failed),
+            ("lost", record.losses),
+        ):
+            found[pool, offer, outcome] = round(count, 3)
+    text = "What became of launches, as it is remembered: each counts half after two weeks."
+    return _family("holdfast_offer_launches", text, ["pool", "offer", "outcome"], found)
+
+
+def _family(name: str, text: str, labels: list[str], values: Mapping[Any, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(list(key), value)

@@ -2,12 +2,18 @@
 
 Nothing here raises into the loop. Every call is under a time-out, and at most a few go to one provider at a
 time. A call that was cut off because the term ended is asked again by the next one, under the same id.
+
+A provider may be anybody's code. Whatever it raises becomes one of the port's errors: what fails by a mistake
+may have had an effect, so its outcome is unknown. What it answers is read as the journal will read it, for
+what could not be read again would keep every later leader from leading.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
+import msgspec
 import structlog
 
 from holdfast.control.hub import Hub
@@ -15,17 +21,20 @@ from holdfast.control.term import Term
 from holdfast.core.turn import Perform
 from holdfast.model import action as do
 from holdfast.model import event as ev
-from holdfast.model.pool import Pool
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.verdict import Word
+from holdfast.ports import errors
 from holdfast.ports.errors import Denied, NotFound, OutcomeUnknown, PortError, Unreachable
 from holdfast.ports.provider import Provider
 
 STATE_S = 5.0
 CALL_S = 180.0
 CALLS_AT_ONCE = 16  # to one provider
+WHY_MAX = 1_000  # characters: some answer with a whole page
 
 log = structlog.get_logger("holdfast.perform")
 
+T = TypeVar("T")
 Providers = Callable[[Pool], Provider]
 Done = ev.NodeLaunched | ev.NodeTerminated | ev.NodeReset
 
@@ -53,6 +62,8 @@ class Performer:
                 self._begin(self._ask_provider(node))
             case do.ListPool(pool=pool):
                 self._begin(self._list(pool))
+            case do.ListOffers(pool=pool):
+                self._begin(self._list_offers(pool))
             case do.LaunchNode(node=node, pool=pool) as launch:
                 self._begin(self._call(step, pool, node, lambda p: p.launch(launch), ev.NodeLaunched))
             case do.TerminateNode(node=node):
@@ -75,10 +86,10 @@ class Performer:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """What failed without being one of the port's errors is a mistake, and is not passed over."""
+        """What a provider did wrong is an event by now. This is a mistake of ours, and is not passed over."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a provider failed in a way that it should not", exc_info=error)
+            log.error("an action failed in a way that it should not", exc_info=error)
 
     # calls
 
@@ -107,12 +118,12 @@ class Performer:
             async with gate:
                 if not self.hub.may_renew():  # we waited, or were paused: it may be another's to do by now
                     raise Unreachable("this control plane does not surely lead")
-                await self._within(call(self._provider(pool)))
+                await answer_of(lambda: call(self._provider(pool)), CALL_S)
         except NotFound as error:
             ended = done is ev.NodeTerminated
             outcome = done(at=self.term.now, node=node) if ended else self._failed(step.id, node, error)
         except PortError as error:
-            log.warning("provider failed", node=node, error=type(error).__name__, why=str(error))
+            log.warning("provider failed", node=node, error=name_of(error), why=why_of(error))
             outcome = self._failed(step.id, node, error)
         else:
             outcome = done(at=self.term.now, node=node)
@@ -121,37 +132,72 @@ class Performer:
             with contextlib.suppress(PortError):  # an entry too many does no harm
                 await self.hub.enrolment.forget(node)
 
-    async def _within(self, call: Awaitable[None]) -> None:
-        try:
-            async with asyncio.timeout(CALL_S):
-                await call
-        except TimeoutError:
-            raise OutcomeUnknown(f"no answer within {CALL_S:.0f} s") from None
-
     def _failed(self, action: str, node: str, error: PortError) -> ev.ActionFailed:
         return ev.ActionFailed(
             at=self.term.now,
             action=action,
             node=node,
-            error=type(error).__name__,
-            why=str(error),
-            retry_after_ms=error.retry_after_ms,
+            error=name_of(error),
+            why=why_of(error),
+            retry_after_ms=int(error.retry_after_ms),
         )
 
     async def _ask_provider(self, node: str) -> None:
         try:
-            async with asyncio.timeout(STATE_S):
-                word = await self._provider(self._pool_of(node)).state(node)
-        except (PortError, TimeoutError):
+            word = await answer_of(lambda: self._provider(self._pool_of(node)).state(node), STATE_S, Word)
+        except PortError:
             word = Word.UNKNOWN
         self.term.post(ev.ProviderAnswered(at=self.term.now, node=node, word=word))
 
     async def _list(self, pool: str) -> None:
         asked = self.term.now
         try:
-            async with asyncio.timeout(CALL_S):
-                nodes = await self._provider(pool).list(pool)
-        except (PortError, TimeoutError) as error:
-            log.warning("cannot list", pool=pool, why=str(error))
+            nodes = await answer_of(lambda: self._provider(pool).list(pool), CALL_S, tuple[str, ...])
+        except PortError as error:
+            log.warning("cannot list", pool=pool, why=why_of(error))
             return
         self.term.post(ev.PoolListed(at=self.term.now, pool=pool, nodes=nodes, asked_at=asked))
+
+    async def _list_offers(self, name: str) -> None:
+        """Told as often as it is asked: that something is still there is worth knowing."""
+        pool = self.term.mind.world.pools.get(name)
+        if pool is None:
+            return
+        try:
+            offers = await answer_of(lambda: self._provider(name).offers(pool), CALL_S, tuple[Offer, ...])
+        except PortError as error:
+            log.warning("cannot list offers", pool=name, why=why_of(error))
+            return
+        known = self.term.mind.world.offers.get(name)
+        news = None if offers == known else offers
+        self.term.post(ev.OffersListed(at=self.term.now, pool=name, offers=news))
+
+
+async def answer_of(call: Callable[[], Awaitable[T]], within_s: float, kind: type[T] | None = None) -> T:
+    """What a provider answers, or one of the port's errors."""
+    limit = asyncio.timeout(within_s)
+    try:
+        async with limit:
+            answer = await call()
+        return answer if kind is None else msgspec.json.decode(msgspec.json.encode(answer), type=kind)
+    except PortError:
+        raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():  # we are to end
+            raise
+        raise OutcomeUnknown("its provider gave up half-way") from None
+    except Exception as error:
+        if limit.expired():
+            raise OutcomeUnknown(f"no answer within {within_s:g} s") from None
+        log.error("a provider failed in a way that it should not", exc_info=error)
+        raise OutcomeUnknown(f"its provider fails by a mistake: {type(error).__name__}: {error}") from error
+
+
+def name_of(error: PortError) -> str:
+    """Of the port's own error, whichever its provider made of it."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+
+
+def why_of(error: PortError) -> str:
+    return str(error)[:WHY_MAX].encode(errors="replace").decode()

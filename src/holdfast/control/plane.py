@@ -13,7 +13,7 @@ it in this process, or nobody had begun it: what is held under our name besides 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from holdfast.control.enrol import Enrolment
 from holdfast.control.follow import Follower, settle
 from holdfast.control.hub import Gone, Hub
+from holdfast.control.load import Load
 from holdfast.control.metrics import Metrics
 from holdfast.control.perform import Performer, Providers
 from holdfast.control.term import Over, Term
@@ -29,13 +30,16 @@ from holdfast.core.detect import Senses
 from holdfast.core.tell import workload_of
 from holdfast.core.turn import Mind
 from holdfast.model.event import Event, NodeTerminated
+from holdfast.model.scale import Signal
 from holdfast.model.units import SECOND, Instant
 from holdfast.model.world import World
-from holdfast.ports.chaos import Chaos
+from holdfast.ports.chaos import Chaos, MarketChaos
 from holdfast.ports.clock import Clock, SteadyClock
 from holdfast.ports.errors import NotFound, PortError
+from holdfast.ports.provider import Provider
 from holdfast.ports.registry import Registry
 from holdfast.ports.store import Leadership, Store
+from holdfast.ports.telemetry import Telemetry
 from holdfast.wire.messages import Used
 
 LEADER_TTL_MS = 3 * SECOND
@@ -77,10 +81,12 @@ class Plane:
         *,
         opening: Callable[[World, Instant], Iterable[Event]] = lambda world, now: (),
         ending: Callable[[], Awaitable[Iterable[str]]] | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """`opening`: what every term begins with. `ending`: at the very end, names nodes that are gone."""
         self.name, self.url, self.store, self.registry = name, url, store, registry
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
+        self.telemetry = telemetry
         self._metrics = Metrics()
         self.hub = Hub(clock, enrolment, self._metrics)
         self._follower = Follower(store)
@@ -94,7 +100,9 @@ class Plane:
         self._known: tuple[str, ...] = ()  # addresses of all control planes
         self._news = asyncio.Condition()
         self._waking: set[asyncio.Task[None]] = set()
-        self._metrics.watch(lambda: self.world, lambda: self.leading, self._lease_age)
+        self._metrics.watch(
+            lambda: self.world, lambda: self.leading, self._lease_age, self.now, self.demand_heard
+        )
 
     # the face
 
@@ -144,6 +152,18 @@ class Plane:
         except Over:
             raise NotLeading("", "the leadership was lost meanwhile; nothing was written") from None
 
+    def hear(self, workload: str, source: str, said: Mapping[Signal, float]) -> list[Signal]:
+        """What somebody tells of a workload's load; the signals that were not taken. Nothing is written."""
+        term = self._term
+        if term is None or not term.began:
+            raise NotLeading("" if self._leadership.leader == self.name else self._leadership.address)
+        return term.mind.senses.ears.hear(term.mind.world, workload, source, said, term.now)
+
+    def demand_heard(self, workload: str) -> float | None:
+        """The load of a service at the last look, in replicas. None: it was not heard, or not here."""
+        ear = self._term.mind.senses.ears.of(workload) if self._term is not None else None
+        return None if ear is None or ear.size is None or ear.reading.missing else ear.reading.demand
+
     def used(self, node: str) -> Used | None:
         return self.hub.used.get(node)
 
@@ -183,6 +203,9 @@ class Plane:
                 raise Unsupported(str(error)) from None
             return
         provider = self.providers(self.world.pools[known.pool])
+        if deed == "notice":
+            await self._market_of(provider, known.pool).notice(node, for_ms)
+            return
         if not isinstance(provider, Chaos):
             raise Unsupported(f"nodes of the pool {known.pool} cannot be harmed on purpose")
         deeds: dict[str, Callable[[str], Awaitable[None]]] = {
@@ -191,6 +214,16 @@ class Plane:
             "resume": provider.resume,
         }
         await deeds[deed](node)
+
+    async def sell_out(self, pool: str, offer: str, for_ms: int) -> None:
+        """Chaos: nothing can be had there for so long."""
+        provider = self.providers(self.world.pools[pool])
+        await self._market_of(provider, pool).sell_out(pool, offer, for_ms)
+
+    def _market_of(self, provider: Provider, pool: str) -> MarketChaos:
+        if not isinstance(provider, MarketChaos):
+            raise Unsupported(f"the market of the pool {pool} is not ours to change")
+        return provider
 
     async def wait_for(self, length: int, timeout_s: float) -> int:
         """Returns when the journal is longer than that, or when the time is up."""
@@ -340,7 +373,9 @@ class Plane:
         self.hub.take_over(term)
         log.info("leading", name=self.name, generation=held.generation, journal=follower.length)
         try:
-            await together(term.run(self.opening(mind.world, steady.now())), self._keep(held.generation))
+            load = Load(term, self.hub, self.telemetry)
+            first_words = self.opening(mind.world, steady.now())
+            await together(term.run(first_words), self._keep(held.generation), load.run())
         finally:
             self._generation = held.generation if term.began else self._generation
             self._term = None

@@ -1,0 +1,138 @@
+"""Somebody follows docs/how-to/add-a-provider.md, and somebody else makes every mistake on the way."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.live import WEB, Ground, Started, kill, processes, replicas, until
+from tests.how_to import PAGE, blocks, install, install_documented
+
+BAD = """
+[project]
+name = "bad"
+version = "1"
+[project.entry-points."holdfast.providers"]
+absent = "nowhere:Provider"
+number = "bad_provider:NUMBER"
+broken = "bad_provider:Broken"
+mistaken = "bad_provider:Mistaken"
+"""
+BAD_PROVIDER = """
+from holdfast.adapters.providers.join import JoinProvider
+
+NUMBER = 7
+
+class Broken:
+    def __init__(self, settings, credentials):
+        raise OSError("no key for this cloud")
+
+class Mistaken(JoinProvider):
+    def __init__(self, settings, credentials): ...
+
+    async def launch(self, request):
+        return {}["region"]
+"""
+WHY = {
+    "absent": "the provider absent cannot be loaded: No module named 'nowhere'",
+    "number": "the provider number cannot be made: its entry point is nothing to call",
+    "broken": "the provider broken cannot be made: OSError: no key for this cloud",
+    "mistaken": "its provider fails by a mistake: KeyError: 'region'",
+}
+
+TWO = WEB.replace("replicas: 3", "replicas: 2")
+
+
+def bad_pool(name: str) -> str:
+    return f"{{kind: pool, name: {name}-pool, provider: {name}, nodes: 1, zones: [a], cpus: 2, memory: 2GiB}}"
+
+
+@pytest.fixture
+def installed(ground: Ground) -> Ground:
+    path = ground.folder / "site"
+    install_documented(path)
+    install(path, BAD, bad_provider=BAD_PROVIDER)
+    paths = [str(path), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    ground.environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(each) for each in paths)
+    return ground
+
+
+@pytest.fixture
+def root(installed: Ground) -> Path:
+    """Where the documented provider has its nodes."""
+    made = installed.folder / "folders"
+    made.mkdir()
+    return made
+
+
+def documented_pool(root: Path) -> str:
+    assert "/tmp/folders" in blocks()["yaml"]
+    return blocks()["yaml"].replace("/tmp/folders", str(root))
+
+
+def nodes_of(plane: Started, pool: str) -> dict[str, str]:
+    return {name: node["state"] for name, node in plane.nodes().items() if node["pool"] == pool}
+
+
+def two_are_ready(plane: Started) -> bool:
+    return list(nodes_of(plane, "mine").values()) == ["ready"] * 2
+
+
+def test_the_page_is_short_enough_to_be_read() -> None:
+    assert len(PAGE.read_text(encoding="utf-8").splitlines()) < 100
+
+
+def test_nodes_of_the_documented_provider_join_run_die_and_are_replaced(
+    installed: Ground, root: Path
+) -> None:
+    up = installed.serve()
+    until(lambda: up.apply(documented_pool(root), TWO), "somebody leads")
+    until(lambda: two_are_ready(up), "both nodes have joined")
+    ready = up.until_ready("web", 2)
+    assert set(ready.values()) <= set(nodes_of(up, "mine"))
+    assert set(replicas(root)) == set(ready), "they run in its folders"
+
+    victim = min(ready.values())
+    kill(*processes(root / "mine" / victim))
+    until(lambda: (root / "mine" / victim / "gone").exists(), "it is terminated")
+    until(lambda: victim not in nodes_of(up, "mine") and two_are_ready(up), "and replaced")
+    assert victim not in up.until_ready("web", 2).values()
+    assert f"{victim} its provider confirms that it is gone" in up.history()
+
+
+def test_a_notice_in_the_agents_folder_empties_the_node_and_it_is_terminated(
+    installed: Ground, root: Path
+) -> None:
+    up = installed.serve()
+    until(lambda: up.apply(documented_pool(root), TWO), "somebody leads")
+    victim = min(up.until_ready("web", 2).values())
+    (root / "mine" / victim / "agent" / "notice").write_text(str(time.time() + 60))
+    until(lambda: (root / "mine" / victim / "gone").exists(), "its work left and it was terminated")
+    assert not processes(root / "mine" / victim)
+    until(lambda: victim not in nodes_of(up, "mine") and two_are_ready(up), "it is replaced")
+    assert victim not in up.until_ready("web", 2).values()
+    assert not any(line.startswith(f"{victim} dead") for line in up.history()), "it left, it did not fail"
+
+
+def test_providers_that_cannot_be_had_are_explained_and_hurt_no_other_pool(
+    installed: Ground, root: Path
+) -> None:
+    up = installed.up("--nodes", "1")
+    up.apply(*map(bad_pool, WHY), documented_pool(root))
+    until(lambda: two_are_ready(up), "the good pool has its nodes")
+    for name, why in WHY.items():
+        pool = f"{name}-pool"
+        until_explained(installed, up, pool, why)
+        error = "OutcomeUnknown" if name == "mistaken" else "Denied"
+        assert any(line.endswith(f"{error}: {why}") for line in up.history()), f"{pool} in the history"
+    assert "Traceback" in up.said, "a mistake is in the log, for whoever made it"
+    up.apply(WEB)
+    up.until_ready("web", 3)
+
+
+def until_explained(ground: Ground, plane: Started, pool: str, why: str) -> None:
+    def look() -> bool:
+        return why in " ".join(ground.cli("explain", "pool", pool, url=plane.url).stdout.split())
+
+    until(look, f"{pool} says why")
