@@ -10,18 +10,18 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bench._deadline_world import Market, Move, Tries
-from holdfast.core.deadline import NEVER, Outlook, Standing, Terms, Way, is_certain
-from holdfast.reliability.onoff import Belief
+from bench._deadline_world import Look, Market, Move
+from holdfast.core.deadline import NEVER, Outlook, Standing, Terms, is_certain
+from holdfast.model.course import Way
+from holdfast.reliability.onoff import Zones
 
 Floats = NDArray[np.float64]
 
-LOOK_AHEAD_HOURS = 24.0  # a zone that lasts longer is no better
-UNIT_HOURS = 0.01  # of work, in which the oracle counts
+UNIT_HOURS = 0.02  # of work, in which the oracle counts
 
 
 class Ours:
-    """`core.deadline`, with a belief for each zone and one for the market as a whole."""
+    """`core.deadline`, with what `reliability.onoff` believes of the zones."""
 
     outlooks: dict[Terms, Outlook] = {}  # noqa: RUF012 (worked out once for many jobs of the same terms)
 
@@ -29,39 +29,26 @@ class Ours:
         if terms not in self.outlooks:
             self.outlooks.clear()
             self.outlooks[terms] = Outlook(terms)
-        self.terms, self.outlook = terms, self.outlooks[terms]
-        self.zones, self.market = [Belief() for _ in range(zones)], Belief()
+        self.outlook, self.zones = self.outlooks[terms], Zones(zones)
 
-    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, tries: Tries) -> Move:
+    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, look: Look) -> Move:
         if lost is not None:
-            self.zones[lost].see(hour, there=False)
-        if zone is None:
-            zone = self._look(hour, now, tries)
+            self.zones.see(hour, lost, there=False)
+        elif zone is not None:
+            self.zones.see(hour, zone, there=True)
         else:
-            self.zones[zone].see(hour, there=True)
-        self.market.see(hour, there=zone is not None)
-        stretch = 1.0
-        if zone is not None and len(self.zones) > 1:
-            stretch += self.terms.restart / self.zones[zone].stays_hours(now.time_left)
-        found = self.outlook.choose(replace(now, spot_there=zone is not None), self.market.weights(), stretch)
+            tried = self.zones.look_at(hour)
+            zone = tried if look(tried) else None
+            self.zones.see(hour, tried, there=zone is not None)
+        found = self.outlook.choose(replace(now, spot_there=zone is not None), self.zones.weights())
         return Move(found.way, zone or 0)
-
-    def _look(self, hour: float, now: Standing, tries: Tries) -> int | None:
-        """The zone that is expected to last longest, of those that have spot."""
-        horizon = min(now.time_left, LOOK_AHEAD_HOURS)
-        for zone in sorted(range(len(self.zones)), key=lambda z: -self.zones[z].stays_hours(horizon)):
-            there = tries(zone)
-            self.zones[zone].see(hour, there)
-            if there:
-                return zone
-        return None
 
 
 class OnDemand:
     def begin(self, terms: Terms, zones: int) -> None:
         pass
 
-    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, tries: Tries) -> Move:
+    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, look: Look) -> Move:
         return Move(Way.ON_DEMAND)
 
 
@@ -71,8 +58,8 @@ class Greedy:
     def begin(self, terms: Terms, zones: int) -> None:
         self.terms, self.count, self.next = terms, zones, 0
 
-    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, tries: Tries) -> Move:
-        found = self.spot(zone, tries)
+    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, look: Look) -> Move:
+        found = self.spot(zone, lost, look)
         seen = replace(now, spot_there=found is not None)
         if now.way is Way.ON_DEMAND:
             return Move(Way.ON_DEMAND)
@@ -80,16 +67,13 @@ class Greedy:
             return Move(Way.SPOT, found)
         return Move(Way.WAIT if is_certain(self.terms, seen, Way.WAIT) else Way.ON_DEMAND)
 
-    def spot(self, zone: int | None, tries: Tries) -> int | None:
-        """Where it is, or the next in turn that has some."""
-        if zone is not None:
-            return zone
-        for number in range(self.count):
-            candidate = (self.next + number) % self.count
-            if tries(candidate):
-                self.next = candidate
-                return candidate
-        return None
+    def spot(self, zone: int | None, lost: int | None, look: Look) -> int | None:
+        """Where it is, or the next in turn if that has some."""
+        if zone is None and lost is None and look(self.next):
+            return self.next
+        if zone is None:
+            self.next = ((self.next if lost is None else lost) + 1) % self.count
+        return zone
 
 
 class UniformProgress(Greedy):
@@ -100,8 +84,8 @@ class UniformProgress(Greedy):
         super().begin(terms, zones)
         self.net = False
 
-    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, tries: Tries) -> Move:
-        terms, found = self.terms, self.spot(zone, tries)
+    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, look: Look) -> Move:
+        terms, found = self.terms, self.spot(zone, lost, look)
         seen = replace(now, spot_there=found is not None)
         spot, wait = (is_certain(terms, seen, way) for way in (Way.SPOT, Way.WAIT))
         self.net = self.net or not (spot or wait)
@@ -114,29 +98,49 @@ class UniformProgress(Greedy):
         return Move(Way.ON_DEMAND if behind or not wait else Way.WAIT)
 
 
-def oracle(market: Market, terms: Terms) -> float:
-    """The least that it can cost, for whoever knows the record beforehand."""
-    step, again = terms.step / UNIT_HOURS, terms.restart / UNIT_HOURS
-    work = np.arange(math.ceil(terms.work / UNIT_HOURS + again) + 2.0)
-    done = work <= 0
-    none = np.where(done, 0.0, NEVER)
+def oracle(market: Market, terms: Terms) -> tuple[float, float]:
+    """The least that it can cost, for whoever knows the record beforehand, and the launches that it takes.
+
+    Backwards from the deadline; in each array the costs and the launches to come, by work left."""
+    step, again = terms.step / UNIT_HOURS, (terms.step - terms.restart) / UNIT_HOURS
+    width = math.ceil((terms.work + terms.restart) / UNIT_HOURS) + 2
+    none = np.zeros((2, width))
+    none[0, 1:] = NEVER
     paid, spots = none.copy(), [none.copy() for _ in market.there]
     cheap, dear = terms.spot_price * terms.step, terms.on_demand_price * terms.step
     for at in range(round(terms.time / terms.step) - 1, -1, -1):
-        start, on = dear + _at(paid, work, step - again), dear + _at(paid, work, step)
-        fresh = [cheap + _at(spots[z], work, step - again) for z in np.flatnonzero(market.there[:, at])]
-        best = np.minimum.reduce([none, start, *fresh])
+        fresh = [_after(spots[z], again, cheap, 1) for z in np.flatnonzero(market.there[:, at])]
+        best = _least(none, _after(paid, again, dear, 1), *fresh)
         spots = [
-            np.minimum(best, cheap + _at(spots[z], work, step)) if there else best
+            _least(best, _after(spots[z], step, cheap, 0)) if there else best
             for z, there in enumerate(market.there[:, at])
         ]
-        paid = np.minimum.reduce([none, on, *fresh])
+        paid = _least(none, _after(paid, step, dear, 0), *fresh)
         none = best
         for each in (none, paid, *spots):
-            each[done] = 0.0
-    return float(np.interp(terms.work / UNIT_HOURS, work, none))
+            each[:, 0] = 0.0
+    cost, launches = (float(np.interp(terms.work / UNIT_HOURS, np.arange(width), row)) for row in none)
+    return cost, launches
 
 
-def _at(costs: Floats, work: Floats, less: float) -> Floats:
-    left = work - less
-    return np.where(left <= 0, 0.0, np.interp(left, work, costs))
+def _after(then: Floats, less: float, price: float, launches: int) -> Floats:
+    """With a step that does so much work (less than none, if its restart takes longer), at this price."""
+    whole = math.ceil(less)
+    part = whole - less  # of the way to the next amount of work
+    before, width = max(0, -whole), then.shape[1]
+    more = np.pad(then, ((0, 0), (0, before + 1)), mode="edge") if whole < 2 else then
+    found = np.zeros_like(then)
+    begin, count = max(0, whole), width - max(0, whole)
+    found[:, begin:] = more[:, before : before + count] * (1 - part)
+    found[:, begin:] += more[:, before + 1 : before + 1 + count] * part
+    found[0, 1:] += price
+    found[1, 1:] += launches
+    return found
+
+
+def _least(first: Floats, *others: Floats) -> Floats:
+    """The cheapest way of each column."""
+    best = first
+    for other in others:
+        best = np.where(other[0] < best[0], other, best)
+    return best

@@ -1,15 +1,17 @@
 """A job with a deadline in a spot market that was recorded: who takes which way when, and what it costs.
 
 A step is paid whole, as the published benchmarks do. Spot is lost at the beginning of the step in which its
-zone has none. A start may be tried in any zone and is refused at no cost where there is none; whoever runs on
-spot does not see the other zones. The deadline is checked.
+zone has none. The deadline is checked.
+
+Several zones: one look a step, as in the published comparison. Whoever runs on spot sees its own zone and
+no other; whoever does not may try one zone in a step, and is refused at no cost where there is none. A step
+in which spot is lost has had its look. A node in another zone is a new one, with its restart.
 """
 
 import gzip
 import json
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -17,7 +19,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.deadline import Standing, Terms, Way, after_step
+from holdfast.core.deadline import Standing, Terms, after_step
+from holdfast.model.course import Way
 
 Bools = NDArray[np.bool_]
 
@@ -34,18 +37,25 @@ class Market(NamedTuple):
     there: Bools
 
 
-class Tries(Protocol):
-    """Is there spot in this zone now?"""
+class Look:
+    """Is there spot in this zone now? To be asked once."""
 
-    def __call__(self, zone: int) -> bool: ...
+    def __init__(self, there: Bools, *, left: bool) -> None:
+        self.there, self.left = there, left
+
+    def __call__(self, zone: int) -> bool:
+        if not self.left:
+            raise ValueError("one look a step")
+        self.left = False
+        return bool(self.there[zone])
 
 
 class Policy(Protocol):
     def begin(self, terms: Terms, zones: int) -> None: ...
 
-    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, tries: Tries) -> "Move":
+    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, look: Look) -> "Move":
         """`zone`: where it runs on spot. `lost`: where it has just been lost. `now.spot_there` is only known
-        of the zone it runs in: whoever wants more tries."""
+        of the zone it runs in: whoever wants to know of another has one look, if it is `left`."""
 
 
 class Move(NamedTuple):
@@ -82,7 +92,8 @@ def follow(market: Market, terms: Terms, policy: Policy) -> Run:
             way, restart = Way.WAIT, 0.0
         on_spot = zone if way is Way.SPOT else None
         now = Standing(work, (steps - step) * terms.step, way, restart, on_spot is not None)
-        move = policy.choose(step * terms.step, now, on_spot, lost, partial(_has, there))
+        look = Look(there, left=on_spot is None and lost is None)
+        move = policy.choose(step * terms.step, now, on_spot, lost, look)
         if move.way is Way.SPOT and not there[move.zone]:
             raise ValueError(f"{type(policy).__name__} takes spot where there is none")
         stays = move.way is way and (way is not Way.SPOT or move.zone == zone)
@@ -96,10 +107,6 @@ def follow(market: Market, terms: Terms, policy: Policy) -> Run:
         if work <= 1e-9:
             return Run(cost, launches, late=False)
     return Run(cost, launches, late=True)
-
-
-def _has(there: Bools, zone: int) -> bool:
-    return bool(there[zone])
 
 
 def score(cost: float) -> float:

@@ -1,0 +1,95 @@
+"""Who decides in `bench scaling`. All but the one that looks ahead see the past and the present only."""
+
+import math
+from collections import deque
+
+import numpy as np
+
+from bench._scaling_world import STEP_S, Load
+from holdfast.core.forecast import Tracker
+from holdfast.core.scaling import Rules, Standing, Wishes, ours, target_tracking
+from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
+
+RULES = Rules(least=1, most=1_000_000)
+
+
+class Ours:
+    def __init__(self, rules: Rules = RULES) -> None:
+        self._rules = rules
+        self._wishes = Wishes()
+
+    def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
+        return ours(self._rules, at, seen, self._wishes, now).wanted
+
+
+class Hpa:
+    """Kubernetes' horizontal autoscaler with its defaults: `target_tracking`."""
+
+    def __init__(self) -> None:
+        self._wishes = Wishes()
+
+    def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
+        return target_tracking(RULES, at, seen, self._wishes, now).wanted
+
+
+class Recent:
+    """The mean demand of the last minute."""
+
+    def __init__(self) -> None:
+        self._read: deque[float] = deque(maxlen=60 // STEP_S)
+
+    def mean(self, demand: float) -> float:
+        self._read.append(demand)
+        return sum(self._read) / len(self._read)
+
+
+class Kpa:
+    """Knative's: the mean of 60 s; in panic, when the last 6 s (here: the last step) ask for twice what is
+    ready, the most that was asked for, and no way down until a minute after it ends."""
+
+    def __init__(self) -> None:
+        self._recent = Recent()
+        self._panic_until: Instant = 0
+
+    def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
+        stable = math.ceil(self._recent.mean(seen.demand) / RULES.target)
+        quick = math.ceil(seen.demand / RULES.target)
+        if quick >= 2 * max(1, at.ready):
+            self._panic_until = now + MINUTE
+        if now < self._panic_until:
+            return max(1, at.have, stable, quick)
+        return max(1, stable, at.have // 2)
+
+
+class SkyServe:
+    """SkyServe's: the mean of 60 s; up when it was too little for 300 s, down when too much for 1,200 s."""
+
+    def __init__(self) -> None:
+        self._recent = Recent()
+        self._up_since: Instant | None = None
+        self._down_since: Instant | None = None
+
+    def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
+        aim = max(1, math.ceil(self._recent.mean(seen.demand) / RULES.target))
+        self._up_since = (self._up_since or now) if aim > at.have else None
+        self._down_since = (self._down_since or now) if aim < at.have else None
+        if self._up_since is not None and now - self._up_since >= 300 * SECOND:
+            self._up_since = None
+            return aim
+        if self._down_since is not None and now - self._down_since >= 1200 * SECOND:
+            self._down_since = None
+            return aim
+        return at.have
+
+
+class LookAhead:
+    """Knows the record: exactly the peak of the coming cold start."""
+
+    def __init__(self, load: Load, cold_start_s: int) -> None:
+        steps = cold_start_s // STEP_S
+        padded = np.concatenate([load.demand, np.full(steps, load.demand[-1])])
+        self._peaks = np.lib.stride_tricks.sliding_window_view(padded, steps + 1).max(axis=1)
+
+    def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
+        peak = float(self._peaks[(now - HOUR) // (STEP_S * SECOND)])
+        return max(1, math.ceil(peak - 1e-9))

@@ -1,0 +1,59 @@
+"""How many replica-hours does it take to serve recorded load, and how much of it is left unserved?
+
+Every record of load, with cold starts of 60, 300 and 600 s, for ours, Kubernetes' autoscaler (hpa),
+Knative's (kpa), SkyServe's, and one that looks ahead into the record as far as a cold start. Hours are a
+multiple of the ideal; a flap is a change of direction of the wanted number. `bench/_scaling_world.py` says
+how it is counted.
+"""
+
+import argparse
+
+from bench._scaling_policies import Hpa, Kpa, LookAhead, Ours, SkyServe
+from bench._scaling_world import STEP_S, Lane, Load, Maker, follow, loads, synthetic
+
+COLD_STARTS_S = (60, 300, 600)
+POLICIES: dict[str, Maker] = {
+    "ours": lambda load, cold: Ours(),
+    "hpa": lambda load, cold: Hpa(),
+    "kpa": lambda load, cold: Kpa(),
+    "skyserve": lambda load, cold: SkyServe(),
+    "look_ahead": LookAhead,
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", default="", help="only records whose name contains this")
+    parser.add_argument("--hours", type=float, default=0, help="only the first hours of each record")
+
+
+def run(args: argparse.Namespace) -> dict[str, object]:
+    folder = args.data / "load"
+    found = list(loads(folder)) if folder.exists() else []
+    made_up = not found
+    if made_up:
+        print(f"no records in {folder}: made-up load instead")
+        found = list(synthetic(1))
+    traces: list[dict[str, object]] = []
+    for load in (load for load in found if args.only in load.name):
+        if args.hours:
+            load = load._replace(demand=load.demand[: max(2, int(args.hours * 3600 / STEP_S))])
+        traces += _all(load)
+    return {"traces": traces, "made_up": made_up}
+
+
+def _all(load: Load) -> list[dict[str, object]]:
+    lanes = {
+        (cold, name): Lane(make(load, cold), cold, float(load.demand[0]))
+        for cold in COLD_STARTS_S
+        for name, make in POLICIES.items()
+    }
+    follow(load, list(lanes.values()))
+    traces: list[dict[str, object]] = []
+    for cold in COLD_STARTS_S:
+        outcomes = {name: lanes[cold, name].outcome()._asdict() for name in POLICIES}
+        traces.append({"name": load.name, "cold_start_s": cold, **outcomes})
+        told = ", ".join(
+            f"{name} {o['replica_hours_x']} x {o['unserved_pct']} %" for name, o in outcomes.items()
+        )
+        print(f"{load.name}, {cold} s: {told}", flush=True)
+    return traces
