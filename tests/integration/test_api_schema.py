@@ -80,19 +80,24 @@ class InThread:
         async with served("n1", "n2", "n3", access=Access()) as api:
             headers = await api.token(Role.ADMIN)
             assert headers == {"authorization": ADMIN}
-            made = await api.client.post(
-                "/v1/apply", content=f"{SCALES}---\n{ONCE}", headers={**YAML, **headers}
-            )
-            assert made.status_code == 200
             self.url.set_result(api.plane.url)
             while not self._end.is_set():
                 await asyncio.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def server() -> Iterator[str]:
     with InThread() as found:
         yield found
+
+
+@pytest.fixture
+def url(server: str) -> str:
+    """Every test finds the workloads there: what an earlier one made up may have deleted them."""
+    headers = {**YAML, "authorization": ADMIN}
+    made = httpx.post(f"{server}/v1/apply", content=f"{SCALES}---\n{ONCE}", headers=headers, timeout=30)
+    assert made.status_code == 200, made.text
+    return server
 
 
 def operations() -> list[tuple[str, str, dict[str, Any]]]:
