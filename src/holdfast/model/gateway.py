@@ -1,0 +1,66 @@
+"""Who may ask a service for how much: keys, and the limits of what they, their teams and models may take."""
+
+import enum
+
+import msgspec
+
+from holdfast.model.units import Instant
+
+GLOBAL = "global"
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """None: not limited. What may be taken at once is what a minute brings, unless a burst says otherwise."""
+
+    tokens_per_min: int | None = None
+    requests_per_min: int | None = None
+    concurrent: int | None = None
+    tokens_total: int | None = None  # a budget: it does not come back by itself
+    tokens_burst: int | None = None  # the most tokens at once; None: tokens_per_min
+    requests_burst: int | None = None
+
+
+class Grade(enum.StrEnum):
+    """How far we go with a key that seems to be nobody's; each may be undone by one call."""
+
+    FINE = "fine"
+    OBSERVE = "observe"
+    TAG = "tag"
+    CLAMP = "clamp"  # a tenth of what it may
+    SUSPEND = "suspend"
+
+
+class Key(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The secret itself is nowhere: only its SHA-256."""
+
+    id: str
+    hash: bytes
+    owner: str = ""
+    team: str = ""
+    note: str = ""
+    models: tuple[str, ...] = ()  # empty: all; "llama-*" means all that begin so
+    limits: Limits = Limits()
+    created_at: Instant = 0  # wall clock, as the others here
+    expires_at: Instant = 0  # 0: never
+    replaced_at: Instant = 0  # rotated: another key took its place then, and this one ends at expires_at
+    suspended: str = ""  # why; empty: it is not
+    owner_gone_at: Instant = 0  # whoever it belongs to is there no longer
+    grade: Grade = Grade.FINE
+    exempt: bool = False  # never judged: an allow-listed batch job, for one
+
+
+def scope_of_key(key: str) -> str:
+    return f"key:{key}"
+
+
+def scope_of_team(team: str) -> str:
+    return f"team:{team}"
+
+
+def scope_of_model(model: str) -> str:
+    return f"model:{model}"
+
+
+def both(scope: str, model: str) -> str:
+    """The scope of a key or team for one model."""
+    return f"{scope}/{scope_of_model(model)}"
