@@ -20,6 +20,7 @@ from holdfast.cli.capacity import capacity
 from holdfast.cli.demo import demo
 from holdfast.cli.events import events
 from holdfast.cli.explain import explain
+from holdfast.cli.gateway import gateway
 from holdfast.cli.logs import logs
 from holdfast.cli.say import BAD_INPUT, FAILED, INTERRUPTED
 from holdfast.cli.serve import serve
@@ -45,6 +46,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "serve": serve,
     "agent": agent,
+    "gateway": gateway,
     "apply": apply,
     "plan": plan,
     "status": status,

@@ -1,0 +1,178 @@
+"""Reads the file of a gateway: one YAML document.
+
+settings = read(Path("gateway.yaml"), state)
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from holdfast.files import explain, load, yaml_load
+from holdfast.files.explain import YAML
+from holdfast.files.gateway_forms import (
+    AllLimitsForm,
+    GatewayForm,
+    HoldForm,
+    KeyForm,
+    LimitsForm,
+    ScopeForm,
+    ServiceForm,
+    UpstreamForm,
+)
+from holdfast.files.problem import FileProblem, Problem, shown
+from holdfast.gateway import settings
+from holdfast.model.gateway import GLOBAL, Key, Limits, both, scope_of_model, scope_of_team
+
+PATTERNS = ("*.yaml", "*.yml")
+EMPTY = Problem("", "expected a gateway, got an empty file", "Try: services: [{ name: llama, ... }]")
+ENV = "env:"
+
+
+def read(path: Path, state: Path) -> settings.Gateway:
+    return parsed(load.text(path, "YAML", PATTERNS), str(path), state)
+
+
+def parsed(text: str, name: str, state: Path) -> settings.Gateway:
+    found = yaml_load.documents(text, name)
+    if not found:
+        raise FileProblem(name, [EMPTY])
+    document = found[0]
+    problems = list(document.problems)
+    if len(found) > 1:
+        problems.append(Problem("", f"expected one document, got {len(found)}"))
+    if not isinstance(document.data, dict):
+        raise FileProblem(
+            name, [Problem("", f"expected fields such as services, got {shown(document.data)}")]
+        )
+    try:
+        form = GatewayForm.model_validate(document.data)
+    except ValidationError as error:
+        problems += explain.problems(GatewayForm, error, YAML)
+    else:
+        problems += _checked(form)
+    if problems:
+        placed = [
+            problem._replace(line=problem.line or document.line_of(problem.path)) for problem in problems
+        ]
+        raise FileProblem(name, sorted(placed, key=lambda problem: problem.line))
+    return _gateway(form, state)
+
+
+def _checked(form: GatewayForm) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for number, service in enumerate(form.services):
+        where = f"services[{number}]"
+        if service.name in seen:
+            yield Problem(f"{where}.name", f"expected another name than {seen[service.name]} has")
+        seen[service.name] = where
+        ids = [upstream.id or upstream.url for upstream in service.upstreams]
+        for at, id in enumerate(ids):
+            if id in ids[:at]:
+                yield Problem(f"{where}.upstreams[{at}]", f"expected each upstream once, got {id} again")
+        for at, upstream in enumerate(service.upstreams):
+            if upstream.credential.startswith(ENV) and not os.environ.get(_variable(upstream)):
+                text = f"expected the variable {_variable(upstream)} to be set, got nothing"
+                yield Problem(f"{where}.upstreams[{at}].credential", text)
+    ids = [key.id for key in form.keys]
+    for at, key in enumerate(form.keys):
+        if key.id in ids[:at]:
+            yield Problem(f"keys[{at}].id", f"expected each key once, got {key.id} again")
+
+
+def _gateway(form: GatewayForm, state: Path) -> settings.Gateway:
+    return settings.Gateway(
+        state=state,
+        host=form.listen[0],
+        port=form.listen[1],
+        admin_host=form.admin[0],
+        admin_port=form.admin[1],
+        workers=form.workers,
+        certificate=Path(form.tls.certificate) if form.tls else None,
+        key=Path(form.tls.key) if form.tls else None,
+        upstream_ca=Path(form.upstream_ca) if form.upstream_ca else None,
+        body_max=form.body_max * settings.MIB,
+        services=tuple(map(_service, form.services)),
+        limits=dict(_limits(form.limits)),
+        keys=tuple(map(_key, form.keys)),
+        open=form.open,
+        fail_open=form.fail_open,
+        shadow=form.shadow,
+    )
+
+
+def _service(form: ServiceForm) -> settings.Service:
+    return settings.Service(
+        name=form.name,
+        models=form.models or (form.name,),
+        upstreams=tuple(map(_upstream, form.upstreams)),
+        hosts=form.hosts,
+        prefixes=form.prefixes,
+        open=form.open,
+        probe=form.probe,
+        probe_every_s=form.probe_every / 1000,
+        hold=_hold(form.hold),
+        concurrent=form.concurrent,
+        context=form.context,
+        prefix_aware=form.prefix_aware,
+        hedge=form.hedge,
+        continues=form.continues,
+        usage_all_the_time=form.usage_all_the_time,
+        tries=form.tries,
+        connect_s=form.connect / 1000,
+        first_byte_s=form.first_byte / 1000,
+        stall_s=form.stall / 1000,
+        total_s=form.total / 1000,
+    )
+
+
+def _hold(form: HoldForm) -> settings.Hold | None:
+    if not form.requests:
+        return None
+    return settings.Hold(form.requests, form.tokens, form.patience / 1000)
+
+
+def _upstream(form: UpstreamForm) -> settings.Upstream:
+    credential = form.credential
+    if credential.startswith(ENV):
+        credential = os.environ.get(_variable(form), "")
+    return settings.Upstream(form.url, form.id, form.weight, form.priority, credential)
+
+
+def _variable(form: UpstreamForm) -> str:
+    return form.credential.removeprefix(ENV)
+
+
+def _limits(form: AllLimitsForm) -> Iterator[tuple[str, Limits]]:
+    if form.everybody is not None:
+        yield GLOBAL, limits_of(form.everybody)
+    for model, limits in form.models.items():
+        yield scope_of_model(model), limits_of(limits)
+    for team, scope in form.teams.items():
+        yield scope_of_team(team), limits_of(scope)
+        for model, limits in scope.models.items():
+            yield both(scope_of_team(team), model), limits_of(limits)
+
+
+def limits_of(form: LimitsForm | ScopeForm) -> Limits:
+    return Limits(
+        tokens_per_min=form.tokens_per_min,
+        requests_per_min=form.requests_per_min,
+        concurrent=form.concurrent,
+        tokens_total=form.tokens_total,
+        tokens_burst=form.tokens_burst,
+        requests_burst=form.requests_burst,
+    )
+
+
+def _key(form: KeyForm) -> Key:
+    return Key(
+        id=form.id,
+        hash=form.sha256,
+        owner=form.owner,
+        team=form.team,
+        models=form.models,
+        limits=limits_of(form.limits),
+        exempt=form.exempt,
+    )

@@ -1,0 +1,243 @@
+"""The second listener: health, metrics, keys and limits, for those who run the gateway.
+
+It answers on an address of its own, which should not be open to those who ask for models. On another address
+than loopback it wants the token in the file `admin-token` of its folder.
+"""
+
+import hmac
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from holdfast.gateway.keeper import Keeper
+from holdfast.gateway.keyring import GRACE_MS, NotOurs, Unknown
+from holdfast.gateway.metrics import page
+from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.model.units import Instant
+
+BODY_MAX = 65_536
+
+
+class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
+    id: str = ""
+    owner: str = ""
+    team: str = ""
+    note: str = ""
+    models: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    ttl_ms: int | None = None
+
+
+class Rotation(msgspec.Struct, forbid_unknown_fields=True):
+    grace_ms: int = GRACE_MS
+
+
+class Suspension(msgspec.Struct, forbid_unknown_fields=True):
+    why: str = ""
+
+
+class KeyShown(msgspec.Struct):
+    """A key without its hash."""
+
+    id: str
+    owner: str
+    team: str
+    note: str
+    models: tuple[str, ...]
+    limits: Limits
+    created_ms: Instant
+    expires_ms: Instant | None
+    replaced_ms: Instant | None
+    suspended: str
+    grade: Grade
+    fixed: bool
+
+
+class KeyMade(msgspec.Struct):
+    key: KeyShown
+    secret: str
+
+
+class Refused(Exception):
+    def __init__(self, status: int, detail: str, hint: str = "") -> None:
+        super().__init__(detail)
+        self.status, self.hint = status, hint
+
+
+def problem(status: int, detail: str, hint: str = "") -> Response:
+    said = {"title": "Problem", "status": status, "detail": detail, "hint": hint, "type": "about:blank"}
+    return Response(msgspec.json.encode(said), status, media_type="application/problem+json")
+
+
+def give(what: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(what), status, media_type="application/json")
+
+
+class Admin:
+    def __init__(self, keeper: Keeper, token: str = "") -> None:
+        self.keeper, self.token = keeper, token
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/healthz", self.healthz),
+            Route("/readyz", self.readyz),
+            Route("/metrics", self.metrics),
+            Route("/v1/services", self.services),
+            Route("/v1/keys", self.keys, methods=["GET"]),
+            Route("/v1/keys", self.make_key, methods=["POST"]),
+            Route("/v1/keys/report", self.report, methods=["GET"]),
+            Route("/v1/keys/{id}", self.delete_key, methods=["DELETE"]),
+            Route("/v1/keys/{id}/rotate", self.rotate, methods=["POST"]),
+            Route("/v1/keys/{id}/suspend", self.suspend, methods=["POST"]),
+            Route("/v1/keys/{id}/restore", self.restore, methods=["POST"]),
+            Route("/v1/limits", self.limits, methods=["GET"]),
+            Route("/v1/limits/{scope:path}", self.set_limits, methods=["PUT"]),
+        ]
+        return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=self.gate)])
+
+    async def gate(self, request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        try:
+            if self.token and request.url.path not in ("/healthz", "/readyz"):
+                sent = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+                if not hmac.compare_digest(sent.encode(), self.token.encode()):
+                    raise Refused(401, "a token is needed", "send it as: Authorization: Bearer TOKEN")
+            elif request.method != "GET" and "origin" in request.headers:
+                raise Refused(403, "a web page from elsewhere sent this")
+            return await go_on(request)
+        except Refused as refused:
+            return problem(refused.status, str(refused), refused.hint)
+        except Unknown as unknown:
+            return problem(404, f"there is no key {unknown}", "see: holdfast keys list")
+        except NotOurs as fixed:
+            return problem(409, f"the key {fixed} stands in the configuration", "change it there")
+        except OSError as error:
+            return problem(507, f"this could not be written: {error.strerror}")
+
+    # how it is
+
+    async def healthz(self, request: Request) -> Response:
+        return give({"status": "ok"})
+
+    async def readyz(self, request: Request) -> Response:
+        ready = sum(seat.ready for seat in self.keeper.seats)
+        if ready:
+            return give({"workers": ready})
+        return problem(503, "no worker serves", "look at the log")
+
+    async def metrics(self, request: Request) -> Response:
+        body, media_type = page(self.keeper)
+        return Response(body, media_type=media_type)
+
+    async def services(self, request: Request) -> Response:
+        return give([msgspec.to_builtins(service) for service in self.keeper.services])
+
+    # keys
+
+    async def keys(self, request: Request) -> Response:
+        return give([self._shown(key) for key in self.keeper.ring.all()])
+
+    async def make_key(self, request: Request) -> Response:
+        wanted = await _read(request, KeyWanted)
+        ring = self.keeper.ring
+        if wanted.id and any(key.id == wanted.id for key in ring.all()):
+            raise Refused(409, f"there is a key {wanted.id} already", "rotate it, or take another id")
+        wall = _wall()
+        key, secret = ring.create(
+            wall,
+            id=wanted.id,
+            owner=wanted.owner,
+            team=wanted.team,
+            note=wanted.note,
+            models=wanted.models,
+            limits=wanted.limits,
+            expires_at=wall + wanted.ttl_ms if wanted.ttl_ms is not None else 0,
+        )
+        self.keeper.put_key(key)
+        return give(KeyMade(self._shown(key), secret), 201)
+
+    async def delete_key(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        self.keeper.ring.delete(id)
+        self.keeper.drop_key(id)
+        self.keeper.watch.forget(id)
+        return give({"done": f"deleted {id}"})
+
+    async def rotate(self, request: Request) -> Response:
+        wanted = await _read(request, Rotation)
+        old, fresh, secret = self.keeper.ring.rotate(request.path_params["id"], _wall(), wanted.grace_ms)
+        self.keeper.put_key(old)
+        self.keeper.put_key(fresh)
+        return give(KeyMade(self._shown(fresh), secret), 201)
+
+    async def suspend(self, request: Request) -> Response:
+        wanted = await _read(request, Suspension)
+        key = self.keeper.ring.suspend(request.path_params["id"], wanted.why)
+        self.keeper.put_key(key)
+        return give(self._shown(key))
+
+    async def restore(self, request: Request) -> Response:
+        key = self.keeper.ring.restore(request.path_params["id"])
+        self.keeper.put_key(key)
+        self.keeper.watch.restore(key.id)
+        return give(self._shown(key))
+
+    async def report(self, request: Request) -> Response:
+        return give(self.keeper.watch.report())
+
+    # limits
+
+    async def limits(self, request: Request) -> Response:
+        return give(self.keeper.limits)
+
+    async def set_limits(self, request: Request) -> Response:
+        wanted = await _read(request, Limits)
+        scope = request.path_params["scope"]
+        self.keeper.put_limits(scope, wanted)
+        return give({"done": f"set {scope}"})
+
+    def _shown(self, key: Key) -> KeyShown:
+        return KeyShown(
+            id=key.id,
+            owner=key.owner,
+            team=key.team,
+            note=key.note,
+            models=key.models,
+            limits=key.limits,
+            created_ms=key.created_at,
+            expires_ms=key.expires_at or None,
+            replaced_ms=key.replaced_at or None,
+            suspended=key.suspended,
+            grade=self.keeper.watch.grades.get(key.id, key.grade),
+            fixed=key.id in self.keeper.ring.fixed,
+        )
+
+
+async def _read(request: Request, kind: Any) -> Any:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_MAX:
+            raise Refused(413, f"at most {BODY_MAX} bytes are taken")
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(422, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+
+
+def new_token() -> str:
+    return "hfg_" + secrets.token_urlsafe(32)
+
+
+def _wall() -> Instant:
+    return time.time_ns() // 1_000_000

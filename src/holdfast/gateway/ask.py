@@ -1,0 +1,150 @@
+"""What a request for a model asks for: read once, as little of it as decides anything.
+
+The body is decoded into the few fields that matter here; the rest is skipped, not built. What is added to
+it is spliced in at its end, so that a prompt of a megabyte is not encoded again. Where a client wrote a field
+that must be another, the whole is decoded and encoded: rare, and the only way to be sure that upstream reads
+what we counted.
+"""
+
+from typing import Any
+
+import msgspec
+
+SHAPES = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings", b"/v1/responses"})
+N_MAX = 128
+USAGE = b'"stream_options":{"include_usage":true}'
+USAGE_ALL_THE_TIME = b'"stream_options":{"include_usage":true,"continuous_usage_stats":true}'
+IMAGE = b'"image_url"'
+AUDIO = b'"input_audio"'
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class Ask(msgspec.Struct):
+    model: str
+    stream: bool | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    max_output_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+    stream_options: StreamOptions | None = None
+
+    @property
+    def outputs(self) -> int:
+        return max(1, self.n or 1, self.best_of or 1)
+
+    @property
+    def most(self) -> int | None:
+        """The most tokens it lets one output have; the largest, if it says it several times."""
+        said = [
+            most
+            for most in (self.max_tokens, self.max_completion_tokens, self.max_output_tokens)
+            if most is not None
+        ]
+        return max(said) if said else None
+
+
+class NotReadable(Exception):
+    """What is wrong with the body, for whoever sent it."""
+
+    def __init__(self, why: str, param: str = "") -> None:
+        super().__init__(why)
+        self.param = param
+
+
+_decoder = msgspec.json.Decoder(Ask)
+_anything = msgspec.json.Decoder()
+
+
+def read(body: bytes) -> Ask:
+    try:
+        ask = _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        param = text.partition("`$.")[2].partition("`")[0]
+        raise NotReadable(text, param or ("model" if "`model`" in text else "")) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotReadable(f"the body is not JSON: {error}") from None
+    except RecursionError:
+        raise NotReadable("the body is nested too deeply") from None
+    if not ask.model:
+        raise NotReadable("a model must be named", "model")
+    if ask.outputs > N_MAX:
+        raise NotReadable(f"at most {N_MAX} outputs at a time", "n")
+    most = ask.most
+    if most is not None and most < 0:
+        raise NotReadable("expected a number of tokens, not less than 0", "max_tokens")
+    return ask
+
+
+def with_usage(body: bytes, ask: Ask, *, all_the_time: bool = False) -> tuple[bytes, bool]:
+    """The body of a stream that will tell its usage at the end; did whoever asked want to see it?"""
+    wanted = ask.stream_options is not None and bool(ask.stream_options.include_usage)
+    if wanted and not all_the_time:
+        return body, True
+    if ask.stream_options is None and b'"stream_options"' not in body:
+        cut = body.rstrip()
+        return cut[:-1] + b"," + (USAGE_ALL_THE_TIME if all_the_time else USAGE) + b"}", False
+    everything: dict[str, Any] = _anything.decode(body)
+    options = everything.get("stream_options") or {}
+    options["include_usage"] = True
+    if all_the_time:
+        options["continuous_usage_stats"] = True
+    everything["stream_options"] = options
+    return msgspec.json.encode(everything), wanted
+
+
+def prompt_size(body: bytes) -> tuple[int, int]:
+    """Bytes of text, and pictures or sounds. Those are counted by the piece and not by their encoding."""
+    if IMAGE not in body and AUDIO not in body:
+        return len(body), 0
+    try:
+        everything = _anything.decode(body)
+    except (msgspec.DecodeError, RecursionError):  # it was read before: only its depth can be new
+        return len(body), 0
+    pieces, encoded = _media(everything)
+    return max(0, len(body) - encoded), pieces
+
+
+def _media(part: Any) -> tuple[int, int]:
+    """How many pieces, and how many bytes they are in the body."""
+    pieces = encoded = 0
+    todo = [part]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, list):
+            todo += part
+        elif isinstance(part, dict):
+            for name, inner in part.items():
+                if name in ("image_url", "input_audio"):
+                    pieces += 1
+                    source = inner if isinstance(inner, str) else _source(inner)
+                    encoded += len(source)
+                else:
+                    todo.append(inner)
+    return pieces, encoded
+
+
+def _source(inner: Any) -> str:
+    if isinstance(inner, dict):
+        found = inner.get("url") or inner.get("data")
+        if isinstance(found, str):
+            return found
+    return ""
+
+
+def continued(body: bytes, text: str) -> bytes | None:
+    """The same question with the beginning of its answer, for an engine that goes on from there (vLLM and
+    SGLang do). None: it cannot be asked so."""
+    everything = _anything.decode(body)
+    messages = everything.get("messages")
+    if not isinstance(messages, list) or (everything.get("n") or 1) != 1 or "tools" in everything:
+        return None
+    everything["messages"] = [*messages, {"role": "assistant", "content": text}]
+    everything["continue_final_message"] = True
+    everything["add_generation_prompt"] = False
+    return msgspec.json.encode(everything)

@@ -1,0 +1,65 @@
+"""A request at one replica: what comes of it is held until it has content, then it goes to the client.
+
+An exchange has one try at a time, or two while a late one is hedged. A try knows nothing of the others: it
+tells its exchange that it may win, was turned down, or failed.
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.core.gateway.replicas import Replica
+from holdfast.gateway.sse import Events
+from holdfast.gateway.up import Up
+
+if TYPE_CHECKING:
+    from holdfast.gateway.exchange import Exchange
+
+HELD_MAX = 262_144  # bytes of an answer that is no stream: more is passed on as it comes
+
+
+class Try:
+    """The request at one replica."""
+
+    __slots__ = ("events", "exchange", "held", "known", "over", "replica", "size", "started", "tail", "up")
+
+    def __init__(self, exchange: "Exchange", replica: Replica, now: float) -> None:
+        self.exchange, self.replica, self.started = exchange, replica, now
+        self.up: Up | None = None
+        self.events: Events | None = None
+        self.held: list[bytes] = []
+        self.size = 0
+        self.tail = b""
+        self.known = self.over = False  # its head was looked at; it has ended
+
+    def replied(self, up: Up, data: bytes) -> None:
+        exchange = self.exchange
+        if not self.known:
+            self.known = True
+            if up.content_type.startswith(b"text/event-stream"):
+                self.events = Events(strip=exchange.strip)
+        events = self.events
+        if events is not None:
+            data = events.feed(data) if data else data
+            if up.complete:
+                data += events.rest()
+        if exchange.winner is self:
+            exchange.forward(self, data)
+            return
+        if data:
+            self.held.append(data)
+            self.size += len(data)
+        if up.status == 429 or up.status >= 500:
+            if up.complete or self.size > HELD_MAX:
+                exchange.turned_down(self, up)
+        elif events is not None and events.failed:
+            exchange.failed(self, f"it failed: {events.failed}", "error")
+        elif up.complete or self.size > HELD_MAX or (events is not None and events.content):
+            exchange.win(self, up)
+
+    def failed(self, up: Up | None, why: str) -> None:
+        if self.over:
+            return
+        exchange = self.exchange
+        if up is not None and up.reused and not up.fed and exchange.winner is None:
+            exchange.ask_again(self)  # it was closed while it was idle: that says nothing of the replica
+            return
+        exchange.failed(self, why, "connect" if up is None else "lost")

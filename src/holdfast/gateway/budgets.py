@@ -1,0 +1,40 @@
+"""What is drawn of budgets that do not come back, over restarts; and whether the last keeper ended by itself.
+
+A slice of a budget is written down before it is lent: after a crash it counts as spent. A keeper that did not
+end by itself may have workers that still hold leases of it, and nobody knows how full its buckets were: the
+next one begins with empty ones.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from holdfast.gateway.keyring import write_whole
+
+
+class Kept(msgspec.Struct):
+    drawn: dict[str, int] = {}
+    running: bool = False
+
+
+class Budgets:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        kept = msgspec.json.decode(file.read_bytes(), type=Kept) if file.exists() else Kept()
+        self.drawn, self.crashed = kept.drawn, kept.running
+
+    def begin(self) -> None:
+        self._write(running=True)
+
+    def draw(self, drawn: dict[str, int]) -> None:
+        """Durable when this returns. What is given back is written down at the end."""
+        if any(amount > self.drawn.get(scope, 0) for scope, amount in drawn.items()):
+            self.drawn = {**self.drawn, **drawn}
+            self._write(running=True)
+
+    def end(self, drawn: dict[str, int]) -> None:
+        self.drawn = {**self.drawn, **drawn}
+        self._write(running=False)
+
+    def _write(self, *, running: bool) -> None:
+        write_whole(self.file, msgspec.json.encode(Kept(self.drawn, running)))

@@ -1,0 +1,312 @@
+"""A client's connection: whole requests come out of it, one at a time, and nothing that could be read twice.
+
+httptools (llhttp) parses, and is strict: lengths that contradict each other, bare line feeds, folded headers
+and odd characters end the connection. What it lets pass and we do not: any transfer coding but chunked, a
+request without a host or with two, a version without keep-alive that sends chunks, an absolute target. So no
+two readers of the same bytes can disagree about where a request ends.
+
+There is no task for a connection or a request: whoever is late is found by the worker's look at all of them.
+"""
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import httptools
+
+from holdfast.gateway.admit import admit
+from holdfast.gateway.exchange import Exchange
+from holdfast.gateway.replies import Answer, whole
+from holdfast.gateway.up import HOP_BY_HOP
+
+if TYPE_CHECKING:
+    from holdfast.gateway.worker import Worker
+
+HEAD_MAX = 32_768
+HEADERS_MAX = 100
+BACKLOG_MAX = 65_536  # of requests sent before the last was answered
+HEAD_WITHIN_S = 10.0
+BODY_PIECE_WITHIN_S = 20.0
+BODY_WITHIN_S = 300.0
+IDLE_S = 75.0
+NOT_READ_S = 60.0  # of what we have sent
+NEVER = float("inf")
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# not passed on: ours, or said anew
+OURS = HOP_BY_HOP | {
+    b"host",
+    b"authorization",
+    b"x-api-key",
+    b"content-length",
+    b"expect",
+    b"accept-encoding",
+    b"x-request-id",
+    b"x-forwarded-for",
+    b"forwarded",
+}
+
+
+class Malformed(Exception):
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.answer = Answer(status, code, message, close=True)
+
+
+class Down(asyncio.Protocol):
+    __slots__ = (
+        "agent",
+        "backlog",
+        "body",
+        "body_size",
+        "chunked",
+        "deadline",
+        "exchange",
+        "forward",
+        "fresh_at",
+        "has_host",
+        "head_size",
+        "headers",
+        "host",
+        "in_head",
+        "keep_alive",
+        "length",
+        "method",
+        "parser",
+        "path",
+        "paused",
+        "peer",
+        "pieces",
+        "pipelined",
+        "request_id",
+        "secret",
+        "session",
+        "target",
+        "transport",
+        "version",
+        "wants_continue",
+        "worker",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, worker: "Worker") -> None:
+        self.worker = worker
+        self.exchange: Exchange | None = None
+        self.backlog = b""
+        self.paused = False
+        self.peer = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.peer = (transport.get_extra_info("peername") or ("",))[0]
+        self.worker.downs.add(self)
+        self.deadline = self.worker.now() + HEAD_WITHIN_S
+        self.parser = httptools.HttpRequestParser(self)
+        self.fresh()
+
+    def fresh(self) -> None:
+        self.target = self.host = self.secret = self.request_id = self.session = self.agent = b""
+        self.forward: list[bytes] = []
+        self.body = b""
+        self.pieces: list[bytes] | None = None
+        self.body_size = self.head_size = self.headers = 0
+        self.length = -1
+        self.in_head = True
+        self.chunked = self.has_host = self.wants_continue = self.pipelined = False
+        self.fresh_at = 0.0
+
+    # what the parser tells
+
+    def on_message_begin(self) -> None:
+        self.pipelined = self.exchange is not None  # the next one came along: it is read again in its turn
+
+    def on_url(self, url: bytes) -> None:
+        if not self.pipelined:
+            self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.in_head:
+            return  # trailers, and what is pipelined
+        self.headers += 1
+        name = name.lower()
+        if name not in OURS:
+            if name == b"user-agent":
+                self.agent = value
+            elif name == b"x-session-id":
+                self.session = value
+            elif name == b"content-encoding" and value.lower() != b"identity":
+                raise Malformed(415, "unsupported_encoding", "send the body without a content-encoding")
+            self.forward.append(b"%s: %s\r\n" % (name, value))
+        elif name == b"authorization":
+            if value[:7].lower() == b"bearer ":
+                self.secret = value[7:].strip()
+        elif name == b"x-api-key":
+            self.secret = self.secret or value
+        elif name == b"host":
+            if self.has_host:
+                raise Malformed(400, "invalid_request", "two hosts are named")
+            self.host, self.has_host = value, True
+        elif name == b"content-length":
+            self.length = int(value)
+        elif name == b"transfer-encoding":
+            if value.lower() != b"chunked" or self.chunked:
+                raise Malformed(501, "invalid_request", "no transfer-encoding but chunked is known here")
+            self.chunked = True
+        elif name == b"expect":
+            self.wants_continue = value.lower() == b"100-continue"
+        elif name == b"x-request-id":
+            self.request_id = value[:128]
+
+    def on_headers_complete(self) -> None:
+        if self.pipelined:
+            return
+        self.in_head = False
+        self.version = version = self.parser.get_http_version()
+        self.method = self.parser.get_method()
+        if version not in ("1.1", "1.0"):
+            raise Malformed(400, "invalid_request", "speak HTTP/1.1")
+        if (version == "1.0" and self.chunked) or (version == "1.1" and not self.has_host):
+            raise Malformed(400, "invalid_request", "a host must be named, and HTTP/1.0 has no chunks")
+        if not self.target.startswith(b"/"):
+            raise Malformed(400, "invalid_request", "the target must be a path")
+        if self.headers > HEADERS_MAX:
+            raise Malformed(431, "invalid_request", f"at most {HEADERS_MAX} headers")
+        if self.length > self.worker.body_max:
+            raise Malformed(413, "request_too_large", f"at most {self.worker.body_max} bytes are taken")
+        self.fresh_at = now = self.worker.now()
+        self.deadline = now + BODY_PIECE_WITHIN_S
+        if self.wants_continue and self.length:
+            self.transport.write(CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        if self.pipelined:
+            return
+        self.body_size += len(body)
+        if self.body_size > self.worker.body_max:
+            raise Malformed(413, "request_too_large", f"at most {self.worker.body_max} bytes are taken")
+        if self.pieces is not None:
+            self.pieces.append(body)
+        elif self.body:
+            self.pieces = [self.body, body]
+        else:
+            self.body = body
+
+    def on_message_complete(self) -> None:
+        if self.pipelined:
+            return
+        if self.pieces is not None:
+            self.body, self.pieces = b"".join(self.pieces), None
+        self.keep_alive = self.parser.should_keep_alive() and not self.worker.closing
+        self.deadline = NEVER
+        self.path = self.target.partition(b"?")[0]
+        self.exchange = Exchange(self.worker, self)
+
+    # what the connection tells
+
+    def data_received(self, data: bytes) -> None:
+        if self.exchange is not None:
+            self.backlog += data
+            if len(self.backlog) > BACKLOG_MAX:
+                self.transport.abort()
+            return
+        if self.in_head:
+            if not self.head_size:
+                self.deadline = self.worker.now() + HEAD_WITHIN_S
+            self.head_size += len(data)
+        else:
+            now = self.worker.now()
+            self.deadline = min(now + BODY_PIECE_WITHIN_S, self.fresh_at + BODY_WITHIN_S)
+        self._feed(data)
+        if self.in_head and self.head_size > HEAD_MAX:
+            self.refuse(Answer(431, "invalid_request", f"a head has at most {HEAD_MAX} bytes", close=True))
+
+    def _feed(self, data: bytes) -> None:
+        whole_head = not self.head_size - len(data)  # this request begins here
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.refuse(Answer(501, "invalid_request", "no other protocol is spoken here", close=True))
+            return
+        except httptools.HttpParserCallbackError as error:
+            malformed = error.__context__
+            if not isinstance(malformed, Malformed):
+                raise
+            self.refuse(malformed.answer)
+            return
+        except httptools.HttpParserError as error:
+            if self.exchange is None:  # else: what comes after this request, and nobody will read it
+                self.refuse(Answer(400, "invalid_request", f"this is not HTTP: {error}", close=True))
+                return
+            self.pipelined = True
+        if self.exchange is not None:
+            if self.pipelined:
+                self._read_again(data, whole_head)
+            admit(self.exchange)
+
+    def _read_again(self, data: bytes, whole_head: bool) -> None:
+        """What came along with this request waits, if we can tell where it begins; else whoever sent it must
+        send it again."""
+        self.parser = httptools.HttpRequestParser(self)
+        if whole_head and not self.chunked:
+            self.backlog = data[data.index(b"\r\n\r\n") + 4 + max(0, self.length) :]
+        else:
+            self.keep_alive = False
+
+    def refuse(self, answer: Answer) -> None:
+        """Before there was a whole request. Nothing after it can be read any more."""
+        if not self.transport.is_closing():
+            self.worker.counts.refused(answer.status)
+            self.transport.write(whole(answer.status, answer.body(), close=True))
+            self.transport.close()
+
+    def finished(self) -> None:
+        """The answer is on its way; on to the next request."""
+        self.exchange = None
+        if self.transport.is_closing():
+            return
+        if not self.keep_alive or self.worker.closing:
+            self.transport.close()
+            return
+        self.deadline = self.worker.now() + IDLE_S
+        self.fresh()
+        if self.backlog:
+            data, self.backlog = self.backlog, b""
+            self.worker.loop.call_soon(self._go_on, data)
+
+    def _go_on(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.data_received(data)
+
+    def late(self) -> None:
+        """The worker noticed that the deadline is over."""
+        if self.paused:
+            self.transport.abort()
+        elif self.head_size or not self.in_head:
+            self.refuse(Answer(408, "request_timeout", "the request did not come in time", close=True))
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.deadline = self.worker.now() + NOT_READ_S
+        if self.exchange is not None:
+            self.exchange.pause()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.deadline = NEVER if self.exchange is not None else self.worker.now() + IDLE_S
+        if self.exchange is not None:
+            self.exchange.resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.worker.downs.discard(self)
+        if self.exchange is not None:
+            self.exchange.left()
+
+    @property
+    def is_tls(self) -> bool:
+        return isinstance(self.transport.get_extra_info("ssl_object"), ssl.SSLObject)

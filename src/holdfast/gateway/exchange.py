@@ -1,0 +1,532 @@
+"""One request from its arrival to its end: let in, held, asked of a replica, answered, booked exactly once.
+
+    admit ── let in ── (held) ── asked ──┬── answered ── booked
+                │                        └── failed before any content: asked of another
+                └── refused              └── failed after: told in the stream
+
+Nothing of an answer is sent before its first content, so until then another replica may give it. A `Try` is
+the request at one replica; there is one at a time, two while a late one is hedged. Whatever ends it, `_end`
+is reached once: it gives back what was reserved, lets go of the replicas, and counts.
+"""
+
+import zlib
+from typing import TYPE_CHECKING
+
+from holdfast.core.gateway.purse import PurseChain, PurseTaken
+from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.zombie import Seen
+from holdfast.gateway import ask as asks
+from holdfast.gateway import heads, replies
+from holdfast.gateway.admit import take
+from holdfast.gateway.attempt import Try
+from holdfast.gateway.replies import Answer
+from holdfast.gateway.sse import Usage, text_of, usage_at_end, usage_in
+from holdfast.gateway.up import Up, idle_connection
+from holdfast.model.gateway import Key
+
+if TYPE_CHECKING:
+    from holdfast.gateway.down import Down
+    from holdfast.gateway.service import Service
+    from holdfast.gateway.worker import Worker
+
+TAIL = 4_096  # of a long answer: its usage is there
+ANYBODY = Key("", b"")
+
+
+class Exchange:
+    __slots__ = (
+        "asked",
+        "body",
+        "chain",
+        "cost",
+        "down",
+        "excluded",
+        "first_at",
+        "head",
+        "held_since",
+        "key",
+        "last_at",
+        "left_early",
+        "model",
+        "most",
+        "over",
+        "pieces",
+        "prefix",
+        "prompt_bytes",
+        "sent_body",
+        "service",
+        "short",
+        "started",
+        "status",
+        "strip",
+        "taken",
+        "text",
+        "to_chunk",
+        "tokens",
+        "tried",
+        "tries",
+        "winner",
+        "worker",
+    )
+
+    def __init__(self, worker: "Worker", down: "Down") -> None:
+        self.worker, self.down = worker, down
+        self.started = self.last_at = worker.now()
+        self.first_at = self.held_since = 0.0
+        self.key: Key = ANYBODY
+        self.service: Service | None = None
+        self.model = ""
+        self.body = down.body
+        self.chain: PurseChain | None = None
+        self.taken: PurseTaken | None = None
+        self.short = self.tokens = self.prompt_bytes = self.pieces = self.cost = 0
+        self.most: int | None = None
+        self.prefix: tuple[int, ...] | None = None
+        self.excluded: set[str] | None = None
+        self.tries: list[Try] = []
+        self.tried = 0
+        self.winner: Try | None = None
+        self.strip = self.over = self.left_early = self.to_chunk = False
+        self.asked = False  # a replica has seen it
+        self.sent_body = 0
+        self.status = 0
+        self.text = ""
+        self.head = b""
+
+    def lent(self) -> None:
+        """The broker has answered: try again."""
+        if not self.over:
+            take(self)
+
+    # asked of a replica
+
+    def dispatch(self) -> None:
+        service = self.service
+        assert service is not None
+        now = self.worker.now()
+        replica = None
+        if not service.waiting or self.held_since or self.tried:
+            replica = service.pick(self, now)
+        if replica is not None:
+            self._ask(replica, now)
+        elif not self._hold(now):
+            self._no_capacity(service)
+
+    def _hold(self, now: float) -> bool:
+        """It waits until somebody can take it."""
+        service = self.service
+        assert service is not None
+        if service.held(self, now):
+            self.held_since = self.held_since or now
+            return True
+        return False
+
+    def _no_capacity(self, service: "Service") -> None:
+        if service.empty:
+            text = f"{service.name} has no replica at the moment"
+            answer = Answer(503, "model_warming", text, "server_error", wait_s=5.0)
+        else:
+            text = f"every replica of {service.name} is busy or failing"
+            answer = Answer(503, "no_capacity", text, "server_error", wait_s=1.0)
+        self.answer(answer)
+
+    def wake(self) -> bool:
+        """There may be room now. False: there is not, and it should go on waiting."""
+        service = self.service
+        assert service is not None
+        now = self.worker.now()
+        replica = service.pick(self, now)
+        if replica is None:
+            return False
+        service.waits.note(now - self.held_since)
+        self._ask(replica, now)
+        return True
+
+    def gave_up_waiting(self) -> None:
+        service = self.service
+        assert service is not None
+        self._no_capacity(service)
+
+    def _ask(self, replica: Replica, now: float) -> None:
+        service = self.service
+        assert service is not None
+        service.pool.dispatch(replica, self.cost)
+        attempt = Try(self, replica, now)
+        self.tries.append(attempt)
+        self.tried += 1
+        self._connect(attempt)
+
+    def _connect(self, attempt: Try) -> None:
+        up = idle_connection(attempt.replica)
+        if up is not None:
+            self._send(attempt, up)
+        else:
+            self.worker.connect(attempt)
+
+    def connected(self, attempt: Try, up: Up) -> None:
+        if self.over or attempt.over:
+            up.let_go()
+        else:
+            self._send(attempt, up)
+
+    def _send(self, attempt: Try, up: Up) -> None:
+        service = self.service
+        assert service is not None
+        self.asked = True
+        attempt.up = up
+        target = service.targets[attempt.replica.id]
+        up.ask(attempt, heads.request(self, target), is_head=self.down.method == b"HEAD")
+        if self.down.paused:
+            up.transport.pause_reading()
+
+    def ask_again(self, attempt: Try) -> None:
+        """The same replica, by another connection."""
+        attempt.up, attempt.known = None, False
+        attempt.held.clear()
+        self._connect(attempt)
+
+    def request_id(self) -> bytes:
+        if not self.down.request_id:
+            self.down.request_id = self.worker.next_id()
+        return self.down.request_id
+
+    # answered
+
+    def win(self, attempt: Try, up: Up) -> None:
+        """It has content: what it says goes to the client, and nothing else."""
+        service, worker, down = self.service, self.worker, self.down
+        assert service is not None
+        now = worker.now()
+        self.winner = attempt
+        service.answered(attempt.replica, up.status, now)
+        if len(self.tries) > 1:
+            self._drop_others(attempt)
+        data = attempt.held[0] if len(attempt.held) == 1 else b"".join(attempt.held)
+        attempt.held.clear()
+        if self.head:  # it goes on where another was cut
+            self.forward(attempt, data)
+            return
+        self.first_at = self.last_at = now
+        self.status = up.status
+        whole = up.complete and attempt.events is None
+        if attempt.events is not None:
+            service.began(now - self.started)
+            self._collect(data)
+        elif whole:
+            attempt.tail = data
+        else:
+            attempt.tail = data[-TAIL:]
+        self.head = head = heads.answer(self, attempt, up, len(data) if whole else -1)
+        self.sent_body += len(data)
+        if whole:
+            down.transport.write(head + data if not up.is_head else head)
+            self._complete(attempt, up)
+        elif self.to_chunk:
+            end = b"0\r\n\r\n" if up.complete else b""
+            piece = b"%x\r\n%s\r\n" % (len(data), data) if data else b""
+            down.transport.write(head + piece + end)
+            if up.complete:
+                self._complete(attempt, up)
+        else:
+            down.transport.write(head + data)
+            if up.complete:
+                self._complete(attempt, up)
+
+    def forward(self, attempt: Try, data: bytes) -> None:
+        """More of an answer that has begun."""
+        up = attempt.up
+        assert up is not None
+        transport = self.down.transport
+        if attempt.events is not None:
+            if data:
+                service = self.service
+                assert service is not None
+                now = self.worker.now()
+                service.went_on(now - self.last_at)
+                self.last_at = now
+                self._collect(data)
+        else:
+            self.last_at = self.worker.now()
+            attempt.tail = (attempt.tail + data)[-TAIL:]
+        self.sent_body += len(data)
+        if not up.complete:
+            if data:
+                transport.write(b"%x\r\n%s\r\n" % (len(data), data) if self.to_chunk else data)
+            return
+        if self.to_chunk:
+            piece = b"%x\r\n%s\r\n" % (len(data), data) if data else b""
+            transport.write(piece + b"0\r\n\r\n")
+        elif data:
+            transport.write(data)
+        self._complete(attempt, up)
+
+    def _collect(self, data: bytes) -> None:
+        service = self.service
+        assert service is not None
+        if service.settings.continues and data:
+            self.text += text_of(data)
+
+    def _complete(self, attempt: Try, up: Up) -> None:
+        if up.status >= 300:
+            self._end(0)
+            return
+        usage = attempt.events.usage if attempt.events is not None else self._usage(attempt)
+        self._end_with(usage, attempt)
+
+    def _usage(self, attempt: Try) -> Usage | None:
+        if not self.model:
+            return None
+        if len(attempt.tail) < self.sent_body:
+            return usage_at_end(attempt.tail)
+        return usage_in(attempt.tail)
+
+    # failed
+
+    def turned_down(self, attempt: Try, up: Up) -> None:
+        """429 or 5xx: another may take it; if none can, this is the answer."""
+        service = self.service
+        assert service is not None
+        now = self.worker.now()
+        service.turned_down(attempt.replica, up, now)
+        others = [each for each in self.tries if each is not attempt]
+        if others:  # the other one of a hedge may still answer
+            self._drop(attempt)
+        elif self._may_try_again(attempt, now):
+            self._try_another(attempt)
+        else:
+            self.win(attempt, up)
+
+    def failed(self, attempt: Try, why: str, kind: str) -> None:
+        service = self.service
+        assert service is not None
+        now = self.worker.now()
+        service.failed(attempt.replica, kind, now)
+        if self.winner is attempt:
+            self._cut(attempt, why)
+        elif len(self.tries) > 1:
+            self._drop(attempt)
+        elif self._may_try_again(attempt, now):
+            self._try_another(attempt)
+        else:
+            self._drop(attempt)
+            text = f"{attempt.replica.id} of {service.name} did not answer: {why}"
+            self.answer(Answer(502, "upstream_failed", text, "server_error", wait_s=1.0))
+
+    def _may_try_again(self, attempt: Try, now: float) -> bool:
+        service = self.service
+        assert service is not None
+        return self.tried < service.settings.tries and service.may_retry(now)
+
+    def _try_another(self, attempt: Try) -> None:
+        self.excluded = self.excluded or set()
+        self.excluded.add(attempt.replica.id)
+        self._drop(attempt)
+        self.dispatch()
+
+    def _cut(self, attempt: Try, why: str) -> None:
+        """After its first content an answer cannot be had again: go on elsewhere if that is asked for, or say
+        what happened and end without [DONE]."""
+        service, transport = self.service, self.down.transport
+        assert service is not None
+        if attempt.events is not None and self._continue(attempt):
+            return
+        usage = attempt.events.usage if attempt.events is not None else None
+        self.down.keep_alive = False
+        if attempt.events is not None and not attempt.events.ended:
+            text = f"{attempt.replica.id} of {service.name} was lost in the middle of its answer: {why}"
+            event = Answer(502, "upstream_lost", text, "server_error").event()
+            if self.to_chunk:
+                transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event))
+            else:
+                transport.write(event)
+            self._end_with(usage, attempt)
+        else:
+            self._end_with(usage, attempt, finish=False)
+            transport.abort()  # so that nobody takes half of it for the whole
+
+    def _continue(self, attempt: Try) -> bool:
+        service = self.service
+        assert service is not None
+        now = self.worker.now()
+        if not (service.settings.continues and self.text and self._may_try_again(attempt, now)):
+            return False
+        body = asks.continued(self.down.body, self.text)
+        if body is None:
+            return False
+        self.excluded = {*(self.excluded or ()), attempt.replica.id}
+        replica = service.pick(self, now)
+        if replica is None:
+            return False
+        self.body, self.winner = body, None
+        service.continued += 1
+        self._drop(attempt)
+        self._ask(replica, now)
+        return True
+
+    def hedge(self, now: float) -> None:
+        """It is late: ask another one too, if there is one."""
+        service = self.service
+        assert service is not None
+        self.excluded = {*(self.excluded or ()), *(each.replica.id for each in self.tries)}
+        replica = service.pick(self, now)
+        if replica is not None:
+            service.hedged += 1
+            self._ask(replica, now)
+
+    def look(self, now: float) -> None:
+        """Is it late? Asked a few times a second."""
+        service = self.service
+        if self.over or service is None or not self.tries:
+            return
+        settings = service.settings
+        if now - self.started > settings.total_s:
+            self._too_late("it took longer than it may")
+        elif self.winner is not None:
+            if not self.down.paused and now - self.last_at > service.stall_s:
+                attempt = self.winner
+                self._release_up(attempt)
+                self.failed(attempt, f"nothing came for {now - self.last_at:.0f} s", "timeout")
+        elif now - self.tries[-1].started > settings.first_byte_s:
+            attempt = self.tries[-1]
+            self._release_up(attempt)
+            self.failed(attempt, f"nothing came for {settings.first_byte_s:.0f} s", "timeout")
+        elif settings.hedge and len(self.tries) == 1 and service.may_hedge(now - self.started, now):
+            self.hedge(now)
+
+    def _too_late(self, why: str) -> None:
+        attempt = self.winner or self.tries[-1]
+        self._release_up(attempt)
+        if self.winner is not None:
+            self._cut(attempt, why)
+        else:
+            self.answer(Answer(504, "upstream_timeout", why, "server_error"))
+
+    def _release_up(self, attempt: Try) -> None:
+        up, attempt.up = attempt.up, None
+        if up is not None:
+            if self.down.paused:
+                up.transport.resume_reading()
+            up.let_go()
+
+    # its end
+
+    def _drop_others(self, winner: Try) -> None:
+        for attempt in self.tries[:]:
+            if attempt is not winner:
+                self._drop(attempt)
+
+    def _drop(self, attempt: Try) -> None:
+        """It is not asked there any more."""
+        if attempt.over:
+            return
+        attempt.over = True
+        self.tries.remove(attempt)
+        service = self.service
+        assert service is not None
+        service.pool.release(attempt.replica, self.cost)
+        self._release_up(attempt)
+        if service.waiting:
+            self.worker.pump_soon(service)
+
+    def left(self) -> None:
+        """The client has gone: upstream shall stop, and what is not known is not given back."""
+        if self.over:
+            return
+        self.left_early = True
+        attempt = self.winner
+        usage = attempt.events.usage if attempt is not None and attempt.events is not None else None
+        if attempt is not None:
+            self._end_with(usage, attempt)
+        else:
+            self._end(None if self.asked else 0)
+
+    def answer(self, answer: Answer) -> None:
+        """Our own answer, when there is none from a replica."""
+        self.status = answer.status
+        self.down.keep_alive = self.down.keep_alive and not answer.close
+        self.reply(answer.status, answer.body(), answer.more())
+
+    def reply(self, status: int, body: bytes, more: bytes = b"") -> None:
+        self.status = status
+        down = self.down
+        if self.chain is not None:
+            more += replies.standing(self.worker.purse.standing(self.chain, self.worker.now()))
+        more += b"x-request-id: %s\r\n" % self.request_id()
+        if not down.transport.is_closing():
+            is_head = down.method == b"HEAD"
+            said = replies.whole(status, b"" if is_head else body, more, close=not down.keep_alive)
+            down.transport.write(said)
+        self._end(0)
+
+    def _end_with(self, usage: Usage | None, attempt: Try, *, finish: bool = True) -> None:
+        if usage is None or not usage.total:
+            seen = attempt.events.count if attempt.events is not None else 0
+            least = seen + self.worker.estimator.prompt(self.model, self.prompt_bytes, self.pieces)
+            self._end(least if self.model and least > self.tokens else None, attempt, finish=finish)
+            return
+        if not self.left_early and attempt.up is not None and attempt.up.complete:
+            self.worker.estimator.learn(
+                self.model, self.key.id, self.prompt_bytes, self.pieces, usage.prompt, usage.completion
+            )
+        self._end(usage.total, attempt, usage, finish=finish)
+
+    def _end(
+        self,
+        actual: int | None,
+        attempt: Try | None = None,
+        usage: Usage | None = None,
+        *,
+        finish: bool = True,
+    ) -> None:
+        if self.over:
+            return
+        self.over = True
+        worker = self.worker
+        if self.taken is not None:
+            now = worker.now()
+            if self.asked:
+                worker.purse.settle(self.taken, actual, now)
+            else:
+                worker.purse.refund(self.taken, now)
+        service = self.service
+        if service is not None:
+            for each in self.tries[:]:
+                self._drop(each)
+            if self.held_since:
+                service.unheld(self)
+            service.count(self, usage)
+        if service is None:
+            worker.counts.refused(self.status)
+        if self.key.id and self.model:
+            self._note(attempt, usage)
+        if finish and not self.left_early:
+            self.down.finished()
+
+    def _note(self, attempt: Try | None, usage: Usage | None) -> None:
+        """For the one who looks for keys that work for nobody."""
+        made = usage.completion if usage is not None else 0
+        events = attempt.events if attempt is not None else None
+        if not made and events is not None:
+            made = events.count
+        seen = Seen(
+            prompt_hash=zlib.crc32(self.down.body),
+            status=499 if self.left_early else self.status,
+            reserved=self.tokens,
+            prompt_tokens=usage.prompt if usage is not None else 0,
+            completion_tokens=made,
+            undelivered_tokens=made if self.left_early else 0,
+            hit_max_tokens=self.most is not None and made >= self.most > 0,
+            finish_length=events is not None and events.length,
+            source_hash=zlib.crc32(self.down.peer.encode()),
+            agent_hash=zlib.crc32(self.down.agent),
+            model_hash=zlib.crc32(self.model.encode()),
+        )
+        self.worker.saw((self.key.id, self.worker.now(), seen))
+
+    def pause(self) -> None:
+        if self.winner is not None and self.winner.up is not None:
+            self.winner.up.transport.pause_reading()
+
+    def resume(self) -> None:
+        if self.winner is not None and self.winner.up is not None:
+            self.winner.up.transport.resume_reading()

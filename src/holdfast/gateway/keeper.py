@@ -1,0 +1,253 @@
+"""The process that keeps a gateway: it starts the workers, lends them quota, and tells them what changes.
+
+The authority over what may be admitted is here and not in a worker, so that a worker may die at any moment
+without anybody getting more than they may. A worker that dies is started again; what it had borrowed and not
+yet reported counts as spent.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import structlog
+
+from holdfast.core.gateway.lease import Broker
+from holdfast.gateway import messages, settings
+from holdfast.gateway.budgets import Budgets
+from holdfast.gateway.counts import Counted
+from holdfast.gateway.keyring import Keyring
+from holdfast.gateway.link import Link
+from holdfast.gateway.watch_keys import KeyWatch
+from holdfast.model.gateway import Key, Limits, scope_of_key
+
+READY_WITHIN_S = 20.0
+AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
+STEADY_S = 30.0  # one that ran for so long starts anew at once
+CLOSE_WITHIN_S = 30.0
+LAPSE_S = 0.5
+
+log = structlog.get_logger("holdfast.gateway")
+
+
+class CannotListen(Exception):
+    """The address is taken, or not ours."""
+
+
+class Seat:
+    """A worker's place: who sits there, and what it last said."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.link: Link | None = None
+        self.pid = 0
+        self.ready = False
+        self.counted: Counted | None = None
+        self.restarts = 0
+
+
+class Keeper:
+    def __init__(self, wanted: settings.Gateway) -> None:
+        self.wanted = wanted
+        self.now = time.monotonic
+        self.ring = Keyring(wanted.state / "keys.json", wanted.keys)
+        self.limits: dict[str, Limits] = dict(wanted.limits)
+        self.services = wanted.services
+        self.budgets = Budgets(wanted.state / "budgets.json")
+        self.broker = Broker(
+            self.limits, self.now(), secrets.token_hex(4), self.budgets.drawn, resumed=self.budgets.crashed
+        )
+        for key in self.ring.all():
+            self.broker.set_limits(scope_of_key(key.id), key.limits, self.now())
+        self.watch = KeyWatch(self)
+        self.seats = [Seat(f"w{n}") for n in range(wanted.workers)]
+        self.port = wanted.port
+        self.wanting: dict[str, float] = {}
+        self.closing = False
+        self.on_wanting: Callable[[str], None] = lambda service: None
+        self._by_pid: dict[int, Seat] = {}
+
+    # what changes
+
+    def tell_all(self, message: messages.ToWorker) -> None:
+        for seat in self.seats:
+            if seat.link is not None:
+                seat.link.send(message)
+
+    def put_key(self, key: Key) -> None:
+        self.broker.set_limits(scope_of_key(key.id), key.limits, self.now())
+        self.tell_all(messages.KeyPut(key))
+
+    def drop_key(self, id: str) -> None:
+        self.broker.forget_key(id, self.now())
+        self.tell_all(messages.KeyGone(id))
+
+    def put_limits(self, scope: str, limits: Limits) -> None:
+        self.limits[scope] = limits
+        self.broker.set_limits(scope, limits, self.now())
+        self.tell_all(messages.LimitsPut(scope, limits))
+
+    def clamp(self, key: str, share: float) -> None:
+        self.broker.set_clamp(key, share, self.now())
+        self.tell_all(messages.Clamped(key, share))
+
+    def put_services(self, services: tuple[settings.Service, ...]) -> None:
+        self.services = services
+        self.tell_all(messages.ServicesPut(services))
+
+    # the workers
+
+    def greet(self, link: Link, hello: messages.Hello) -> None:
+        seat = self._by_pid.get(hello.pid)
+        if seat is None:
+            link.abort()  # nobody we started
+            return
+        seat.link = link
+        wanted = self.wanted
+        link.send(
+            messages.Start(
+                name=f"{seat.name}.{hello.pid}.{seat.restarts}",
+                host=wanted.host,
+                port=self.port,
+                body_max=wanted.body_max,
+                open=wanted.open,
+                fail_open=wanted.fail_open,
+                close_within_s=CLOSE_WITHIN_S,
+                certificate=wanted.certificate,
+                key=wanted.key,
+                upstream_ca=wanted.upstream_ca,
+            )
+        )
+        for scope, limits in self.limits.items():
+            link.send(messages.LimitsPut(scope, limits))
+        for key in self.ring.all():
+            link.send(messages.KeyPut(key))
+        link.send(messages.ServicesPut(self.services))
+        link.on_message = lambda message: self.heard(seat, message)
+
+    def heard(self, seat: Seat, message: messages.ToKeeper) -> None:
+        now = self.now()
+        match message:
+            case messages.Asked(ask=ask):
+                assert seat.link is not None
+                grants = self.broker.ask(ask, now)
+                self.budgets.draw(self.broker.drawn())
+                seat.link.send(messages.Granted(grants))
+            case messages.Ready():
+                seat.ready = True
+            case messages.CountedNow(counted=counted):
+                seat.counted = counted
+            case messages.Wanting(service=service):
+                self.wanting[service] = now
+                self.on_wanting(service)
+            case messages.Saw(requests=requests):
+                self.watch.saw(requests)
+            case messages.Hello():
+                pass
+
+    async def _keep(self, seat: Seat, path: Path) -> None:
+        """A worker in this place, always."""
+        failures = 0
+        while True:
+            started = self.now()
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "holdfast.gateway.worker", str(path), stdin=asyncio.subprocess.DEVNULL
+            )
+            seat.pid = process.pid
+            self._by_pid[process.pid] = seat
+            try:
+                code = await process.wait()
+            except asyncio.CancelledError:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+                raise
+            finally:
+                self._by_pid.pop(process.pid, None)
+                seat.link, seat.ready = None, False
+            if self.closing:
+                return
+            seat.restarts += 1
+            failures = 0 if self.now() - started > STEADY_S else failures + 1
+            wait = AGAIN_S[min(failures, len(AGAIN_S)) - 1] if failures else 0.0
+            log.warning("a worker ended", worker=seat.name, code=code, again_s=wait)
+            await asyncio.sleep(wait)
+
+    async def _lapse(self) -> None:
+        while True:
+            await asyncio.sleep(LAPSE_S)
+            self.broker.lapse(self.now())
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Keeper"]:
+        """Workers serve, until the block ends; then they finish what they have begun."""
+        self.wanted.state.mkdir(parents=True, exist_ok=True)
+        self.budgets.begin()
+        path = self.wanted.state / f"keeper-{os.getpid()}.sock"
+        path.unlink(missing_ok=True)
+        loop = asyncio.get_running_loop()
+        holder = self._hold_port()
+        server = await loop.create_unix_server(self._welcome, str(path))
+        path.chmod(0o600)
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeping = [group.create_task(self._keep(seat, path)) for seat in self.seats]
+                others = [group.create_task(self._lapse()), group.create_task(self.watch.run())]
+                try:
+                    await self._all_ready()
+                    yield self
+                finally:
+                    self.closing = True
+                    self.tell_all(messages.Close())
+                    for task in others:
+                        task.cancel()
+                    await asyncio.wait(keeping, timeout=CLOSE_WITHIN_S + 5)
+                    for task in keeping:
+                        task.cancel()
+        finally:
+            server.close()
+            path.unlink(missing_ok=True)
+            holder.close()
+            self.watch.save()
+            self.budgets.end(self.broker.drawn())
+
+    def _welcome(self) -> Link:
+        link = Link(messages.ToKeeper)
+
+        def first(done: "asyncio.Future[messages.Hello]") -> None:
+            if not done.cancelled() and isinstance(done.result(), messages.Hello):
+                self.greet(link, done.result())
+
+        link.first.add_done_callback(first)
+        return link
+
+    def _hold_port(self) -> socket.socket:
+        """The address is ours before any worker listens there. It takes no connections itself."""
+        family = socket.AF_INET6 if ":" in self.wanted.host else socket.AF_INET
+        held = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if self.wanted.port:
+                # without SO_REUSEPORT: one who shares the address with us is no worker of ours
+                alone = socket.socket(family, socket.SOCK_STREAM)
+                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                with contextlib.closing(alone):
+                    alone.bind((self.wanted.host, self.wanted.port))
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            held.bind((self.wanted.host, self.wanted.port))
+        except OSError as error:
+            held.close()
+            where = f"{self.wanted.host}:{self.wanted.port}"
+            raise CannotListen(f"cannot listen on {where}: {error.strerror}") from None
+        self.port = held.getsockname()[1]
+        return held
+
+    async def _all_ready(self) -> None:
+        async with asyncio.timeout(READY_WITHIN_S):
+            while not all(seat.ready for seat in self.seats):
+                await asyncio.sleep(0.02)

@@ -1,0 +1,158 @@
+"""The keys of a gateway without a control plane: in a file, changed by one writer, whole or not at all.
+
+A secret is made here, shown once, and kept nowhere: the file has its hash. Keys that stand in the
+configuration are there too, but only whoever edits that changes them.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from holdfast.gateway.book import hashed
+from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.model.units import DAY, Instant
+
+PREFIX = "sk-hf-"
+GRACE_MS = 1 * DAY  # a rotated key is good for so long beside its successor
+
+
+class Unknown(Exception):
+    """There is no such key."""
+
+
+class NotOurs(Exception):
+    """It stands in the configuration."""
+
+
+class Keyring:
+    def __init__(self, file: Path | None, fixed: Iterable[Key] = ()) -> None:
+        self.file = file
+        self.fixed = {key.id: key for key in fixed}
+        self.own: dict[str, Key] = {}
+        if file is not None and file.exists():
+            for key in msgspec.json.decode(file.read_bytes(), type=list[Key]):
+                self.own[key.id] = key
+
+    def all(self) -> list[Key]:
+        return [*self.fixed.values(), *self.own.values()]
+
+    def get(self, id: str) -> Key:
+        found = self.own.get(id) or self.fixed.get(id)
+        if found is None:
+            raise Unknown(id)
+        return found
+
+    def create(
+        self,
+        wall: Instant,
+        *,
+        id: str = "",
+        owner: str = "",
+        team: str = "",
+        note: str = "",
+        models: tuple[str, ...] = (),
+        limits: Limits | None = None,
+        expires_at: Instant = 0,
+    ) -> tuple[Key, str]:
+        """The key and its secret."""
+        secret = PREFIX + secrets.token_urlsafe(32)
+        key = Key(
+            id=id or "k" + secrets.token_hex(5),
+            hash=hashed(secret.encode()),
+            owner=owner,
+            team=team,
+            note=note,
+            models=models,
+            limits=limits or Limits(),
+            created_at=wall,
+            expires_at=expires_at,
+        )
+        self._put(key)
+        return key, secret
+
+    def rotate(self, id: str, wall: Instant, grace_ms: int = GRACE_MS) -> tuple[Key, Key, str]:
+        """The old key, which ends after the grace, the new one in its place, and its secret."""
+        old = self._own(id)
+        secret = PREFIX + secrets.token_urlsafe(32)
+        fresh = msgspec.structs.replace(
+            old,
+            id="k" + secrets.token_hex(5),
+            hash=hashed(secret.encode()),
+            created_at=wall,
+            replaced_at=0,
+            suspended="",
+            grade=Grade.FINE,
+        )
+        ends = wall + grace_ms
+        old = msgspec.structs.replace(
+            old, replaced_at=wall, expires_at=min(ends, old.expires_at) if old.expires_at else ends
+        )
+        self.own[old.id] = old
+        self._put(fresh)
+        return old, fresh, secret
+
+    def suspend(self, id: str, why: str) -> Key:
+        return self._change(id, suspended=why or "by an operator")
+
+    def restore(self, id: str) -> Key:
+        return self._change(id, suspended="", grade=Grade.FINE)
+
+    def graded(self, id: str, grade: Grade, suspended: str = "") -> Key:
+        return self._change(id, grade=grade, suspended=suspended)
+
+    def delete(self, id: str) -> None:
+        self._own(id)
+        del self.own[id]
+        self._write()
+
+    def _own(self, id: str) -> Key:
+        key = self.own.get(id)
+        if key is None and id in self.fixed:
+            raise NotOurs(id)
+        if key is None:
+            raise Unknown(id)
+        return key
+
+    def _change(self, id: str, **fields: object) -> Key:
+        key = msgspec.structs.replace(self._own(id), **fields)
+        self._put(key)
+        return key
+
+    def _put(self, key: Key) -> None:
+        before = self.own.get(key.id)
+        self.own[key.id] = key
+        try:
+            self._write()
+        except OSError:
+            if before is None:
+                del self.own[key.id]
+            else:
+                self.own[key.id] = before
+            raise
+
+    def _write(self) -> None:
+        if self.file is not None:
+            write_whole(self.file, msgspec.json.encode(list(self.own.values())))
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """The file has the old content or the new one, also after a crash."""
+    fresh = file.with_name(f".{file.name}.new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with open(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+    fresh.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

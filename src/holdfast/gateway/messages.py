@@ -1,0 +1,98 @@
+"""What a keeper and its workers say to each other, over a socket of their own."""
+
+from pathlib import Path
+
+import msgspec
+
+from holdfast.core.gateway.lease import Ask, Grants
+from holdfast.core.gateway.zombie import Seen
+from holdfast.gateway.counts import Counted
+from holdfast.gateway.settings import Service as ServiceSettings
+from holdfast.model.gateway import Key, Limits
+
+SawOne = tuple[str, float, Seen]  # key, when (monotonic: one machine, one clock), what
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    pass
+
+
+# to a worker
+
+
+class Start(Message, frozen=True):
+    name: str
+    host: str
+    port: int
+    body_max: int
+    open: bool
+    fail_open: bool
+    close_within_s: float
+    certificate: Path | None = None
+    key: Path | None = None
+    upstream_ca: Path | None = None
+
+
+class Granted(Message, frozen=True):
+    grants: Grants
+
+
+class KeyPut(Message, frozen=True):
+    key: Key
+
+
+class KeyGone(Message, frozen=True):
+    id: str
+
+
+class LimitsPut(Message, frozen=True):
+    scope: str
+    limits: Limits
+
+
+class Clamped(Message, frozen=True):
+    key: str
+    share: float
+
+
+class ServicesPut(Message, frozen=True):
+    services: tuple[ServiceSettings, ...]
+
+
+class Close(Message, frozen=True):
+    pass
+
+
+ToWorker = Start | Granted | KeyPut | KeyGone | LimitsPut | Clamped | ServicesPut | Close
+
+
+# to the keeper
+
+
+class Hello(Message, frozen=True):
+    pid: int
+
+
+class Ready(Message, frozen=True):
+    """It listens."""
+
+
+class Asked(Message, frozen=True):
+    ask: Ask
+
+
+class Wanting(Message, frozen=True):
+    """Somebody waits for this service."""
+
+    service: str
+
+
+class CountedNow(Message, frozen=True):
+    counted: Counted
+
+
+class Saw(Message, frozen=True):
+    requests: list[SawOne]
+
+
+ToKeeper = Hello | Ready | Asked | Wanting | CountedNow | Saw

@@ -1,0 +1,130 @@
+"""The metrics of a gateway, added up over its workers, after the conventions of Prometheus."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from holdfast.core.gateway.tries import upper_end
+from holdfast.gateway.counts import ServiceCounted
+
+if TYPE_CHECKING:
+    from holdfast.gateway.keeper import Keeper
+
+
+def page(keeper: "Keeper") -> tuple[bytes, str]:
+    registry = CollectorRegistry()
+    registry.register(Added(keeper))
+    return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+class Added(Collector):
+    def __init__(self, keeper: "Keeper") -> None:
+        self.keeper = keeper
+
+    def collect(self) -> Iterator[Metric]:
+        told = [seat.counted for seat in self.keeper.seats if seat.counted is not None]
+        yield GaugeMetricFamily(
+            "holdfast_gateway_workers", "Workers that serve.", sum(seat.ready for seat in self.keeper.seats)
+        )
+        yield GaugeMetricFamily(
+            "holdfast_gateway_connections", "Clients connected.", sum(each.connections for each in told)
+        )
+        refused = CounterMetricFamily(
+            "holdfast_gateway_refused_requests", "Requests that reached no service.", labels=["status"]
+        )
+        for status, count in added(each.refused for each in told).items():
+            refused.add_metric([str(status)], count)
+        yield refused
+        by_name: dict[str, list[ServiceCounted]] = {}
+        for each in told:
+            for service in each.services:
+                by_name.setdefault(service.name, []).append(service)
+        yield from _services(by_name)
+
+
+COUNTERS = {
+    "prompt_tokens": ("holdfast_gateway_prompt_tokens", "Tokens of prompts, as upstream told."),
+    "completion_tokens": ("holdfast_gateway_completion_tokens", "Tokens of answers, as upstream told."),
+    "retries": ("holdfast_gateway_retries", "Requests asked of another replica."),
+    "hedged": ("holdfast_gateway_hedges", "Late requests asked of a second replica."),
+    "continued": ("holdfast_gateway_continued_streams", "Streams that went on at another replica."),
+}
+GAUGES = {
+    "in_flight": ("holdfast_gateway_in_flight", "Requests that replicas work on."),
+    "queue": ("holdfast_gateway_queue", "Requests that wait for a replica."),
+    "queue_tokens": ("holdfast_gateway_queue_tokens", "Tokens that they may take."),
+}
+SPREADS = {
+    "first_tokens": ("holdfast_gateway_first_token_seconds", "From the request to its first content."),
+    "gaps": ("holdfast_gateway_token_gap_seconds", "Between two events of a stream."),
+}
+
+
+def _services(by_name: dict[str, list[ServiceCounted]]) -> Iterator[Metric]:
+    requests = CounterMetricFamily(
+        "holdfast_gateway_requests", "Requests for a service, by status.", labels=["service", "status"]
+    )
+    for name, parts in by_name.items():
+        for status, count in added(part.by_status for part in parts).items():
+            requests.add_metric([name, str(status)], count)
+    yield requests
+    for field, (title, text) in COUNTERS.items():
+        counter = CounterMetricFamily(title, text, labels=["service"])
+        for name, parts in by_name.items():
+            counter.add_metric([name], sum(getattr(part, field) for part in parts))
+        yield counter
+    for field, (title, text) in GAUGES.items():
+        gauge = GaugeMetricFamily(title, text, labels=["service"])
+        for name, parts in by_name.items():
+            gauge.add_metric([name], sum(getattr(part, field) for part in parts))
+        yield gauge
+    oldest = GaugeMetricFamily(
+        "holdfast_gateway_oldest_wait_seconds", "How long the first in the queue waits.", labels=["service"]
+    )
+    for name, parts in by_name.items():
+        oldest.add_metric([name], max(part.oldest_wait_s for part in parts))
+    yield oldest
+    yield from _replicas(by_name)
+    for field, (title, text) in SPREADS.items():
+        yield _histogram(title, text, field, by_name)
+
+
+def _replicas(by_name: dict[str, list[ServiceCounted]]) -> Iterator[Metric]:
+    """Workers judge for themselves: a replica is ejected by so many of them."""
+    load = GaugeMetricFamily(
+        "holdfast_gateway_replica_in_flight", "Requests at a replica.", labels=["service", "replica"]
+    )
+    ejected = GaugeMetricFamily(
+        "holdfast_gateway_replica_ejected", "Workers that avoid it.", labels=["service", "replica"]
+    )
+    for name, parts in by_name.items():
+        for replica in {each.id: None for part in parts for each in part.replicas}:
+            seen = [each for part in parts for each in part.replicas if each.id == replica]
+            load.add_metric([name, replica], sum(each.streams for each in seen))
+            ejected.add_metric([name, replica], sum(each.state == "ejected" for each in seen))
+    yield load
+    yield ejected
+
+
+def _histogram(title: str, text: str, field: str, by_name: dict[str, list[ServiceCounted]]) -> Metric:
+    family = HistogramMetricFamily(title, text, labels=["service"])
+    for name, parts in by_name.items():
+        counts = [sum(column) for column in zip(*(getattr(part, field) for part in parts), strict=True)]
+        buckets, so_far = [], 0
+        for at, count in enumerate(counts):
+            so_far += count
+            buckets.append((f"{upper_end(at):.6g}" if at < len(counts) - 1 else "+Inf", float(so_far)))
+        family.add_metric([name], buckets, sum(getattr(part, f"{field}_s") for part in parts))
+    return family
+
+
+def added(parts: Iterable[dict[int, int]]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for part in parts:
+        for status, count in part.items():
+            total[status] = total.get(status, 0) + count
+    return total

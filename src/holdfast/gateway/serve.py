@@ -1,0 +1,97 @@
+"""A whole gateway: its keeper, and the second listener beside it."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+
+from holdfast.gateway import settings
+from holdfast.gateway.admin import Admin, new_token
+from holdfast.gateway.keeper import CannotListen, Keeper
+from holdfast.wire.address import is_loopback
+
+CLOSE_S = 3
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: we stop it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Serving:
+    def __init__(self, keeper: Keeper, admin_port: int) -> None:
+        self.keeper = keeper
+        scheme = "https" if keeper.wanted.certificate else "http"
+        self.url = f"{scheme}://{_host(keeper.wanted.host)}:{keeper.port}"
+        self.admin_url = f"http://{_host(keeper.wanted.admin_host)}:{admin_port}"
+
+
+@contextlib.asynccontextmanager
+async def gateway(wanted: settings.Gateway) -> AsyncIterator[Serving]:
+    """A gateway that answers, until the block ends."""
+    listener = _listen(wanted)
+    with contextlib.closing(listener):
+        keeper = Keeper(wanted)
+        wanted.state.mkdir(parents=True, exist_ok=True)
+        token = "" if is_loopback(wanted.admin_host) else _token(wanted)
+        config = uvicorn.Config(
+            Admin(keeper, token).app(),
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=CLOSE_S,
+        )
+        server = Server(config)
+        async with keeper.running(), asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve(sockets=[listener]))
+            found = Serving(keeper, listener.getsockname()[1])
+            _note(wanted, found)
+            try:
+                yield found
+            finally:
+                server.should_exit = True
+                await serving
+
+
+def _listen(wanted: settings.Gateway) -> socket.socket:
+    family = socket.AF_INET6 if ":" in wanted.admin_host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((wanted.admin_host, wanted.admin_port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        where = f"{wanted.admin_host}:{wanted.admin_port}"
+        raise CannotListen(f"cannot listen on {where}: {error.strerror}") from None
+    return listener
+
+
+def _token(wanted: settings.Gateway) -> str:
+    """Made at the first start, kept in a file that only its owner reads."""
+    path = wanted.state / "admin-token"
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text().strip()
+    token = new_token()
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token + "\n")
+    return token
+
+
+def _note(wanted: settings.Gateway, serving: Serving) -> None:
+    """The command line finds the second listener by this file."""
+    fresh = wanted.state / ".admin-url.new"
+    fresh.write_text(serving.admin_url + "\n")
+    fresh.replace(wanted.state / "admin-url")
+
+
+def _host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

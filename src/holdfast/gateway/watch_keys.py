@@ -1,0 +1,98 @@
+"""Looks for keys that work for nobody, and does with them what it may.
+
+Workers tell what they saw; once a minute every key that was used is judged. In shadow (the default) a grade
+is only shown. Else a clamped key gets a tenth of what it may, and a suspended one nothing, until somebody
+restores it.
+"""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from holdfast.core.gateway.zombie import Row, Watch
+from holdfast.gateway.keyring import NotOurs, write_whole
+from holdfast.gateway.messages import SawOne
+from holdfast.model.gateway import Grade, Key
+from holdfast.model.units import Instant
+
+if TYPE_CHECKING:
+    from holdfast.gateway.keeper import Keeper
+
+JUDGE_S = 60.0
+CLAMP_SHARE = 0.1
+
+log = structlog.get_logger("holdfast.gateway")
+
+
+class KeyWatch:
+    def __init__(self, keeper: "Keeper") -> None:
+        self.keeper = keeper
+        self.file = keeper.wanted.state / "habits.msgpack"
+        self.watch = self._before()
+        self.grades: dict[str, Grade] = {}
+
+    def _before(self) -> Watch:
+        shadow = self.keeper.wanted.shadow
+        try:
+            return Watch.load(self.file.read_bytes(), shadow)
+        except FileNotFoundError:
+            return Watch(shadow)
+        except (OSError, ValueError, KeyError) as error:  # msgspec's are ValueErrors
+            log.warning("what was known of the habits of keys is lost", why=str(error))
+            return Watch(shadow)
+
+    def saw(self, requests: list[SawOne]) -> None:
+        wall = _wall()
+        for key, at, seen in requests:
+            self.watch.note(key, seen, at, wall)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(JUDGE_S)
+            self.judge()
+            self.save()
+
+    def judge(self) -> None:
+        now, wall = time.monotonic(), _wall()
+        for key in self.keeper.ring.all():
+            found = self.watch.judge(key, None, now, wall)
+            if found.grade is self.grades.get(key.id, key.grade):
+                continue
+            self.grades[key.id] = found.grade
+            log.warning("a key seems to work for nobody", key=key.id, grade=str(found.grade), why=found.why)
+            if not found.shadow:
+                self._act(key, found.grade, found.why)
+
+    def _act(self, key: Key, grade: Grade, why: str) -> None:
+        self.keeper.clamp(key.id, CLAMP_SHARE if grade is Grade.CLAMP else 1.0)
+        try:
+            changed = self.keeper.ring.graded(
+                key.id, grade, suspended=why if grade is Grade.SUSPEND else key.suspended
+            )
+        except NotOurs:  # it stands in the configuration: a clamp is all we can do
+            return
+        self.keeper.put_key(changed)
+
+    def restore(self, key: str) -> None:
+        self.watch.restore(key, _wall())
+        self.grades.pop(key, None)
+        self.keeper.clamp(key, 1.0)
+
+    def forget(self, key: str) -> None:
+        self.watch.forget(key)
+        self.grades.pop(key, None)
+
+    def report(self) -> tuple[Row, ...]:
+        return self.watch.report(self.keeper.ring.all(), {}, time.monotonic(), _wall())
+
+    def save(self) -> None:
+        try:
+            write_whole(self.file, self.watch.save())
+        except OSError as error:
+            log.error("the habits of keys cannot be kept", why=error.strerror)
+
+
+def _wall() -> Instant:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,323 @@
+"""One process of a gateway: its connections, what it knows, and its link to the keeper.
+
+It listens at the same address as its siblings; the kernel deals the connections out. What it may admit it has
+borrowed from the keeper; what it knows of keys and services the keeper has told it. If the keeper is gone, it
+ends: an orphan would serve by a book that nobody corrects.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import random
+import ssl
+import sys
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.gateway.bucket import Bucket
+from holdfast.core.gateway.estimate import Estimator
+from holdfast.core.gateway.purse import Purse, Short
+from holdfast.gateway import messages, settings
+from holdfast.gateway.attempt import Try
+from holdfast.gateway.book import Book
+from holdfast.gateway.connect import Connector
+from holdfast.gateway.counts import Counted, Counts, counted
+from holdfast.gateway.down import Down
+from holdfast.gateway.exchange import ANYBODY, Exchange
+from holdfast.gateway.messages import SawOne
+from holdfast.gateway.replies import Answer
+from holdfast.gateway.service import Service
+from holdfast.model.gateway import Key
+
+if TYPE_CHECKING:
+    from holdfast.gateway.link import Link
+
+LOOK_S = 0.1  # how often we look who is late
+GUESSES_MAX = 20  # wrong keys from one address at once
+GUESSES_PER_S = 1.0
+ADDRESSES_KEPT = 4_096
+SAW_MAX = 10_000  # told to the keeper every second; more than this are left out
+BORROW_WITHIN_S = 0.5
+
+
+class Worker:
+    def __init__(self, wanted: messages.Start, link: "Link", loop: asyncio.AbstractEventLoop) -> None:
+        self.loop, self.link = loop, link
+        self.wanted = wanted
+        self.body_max = wanted.body_max
+        self.now = time.monotonic
+        self.draw = random.random
+        self.book = Book()
+        self.purse = Purse(wanted.name, {}, self.now(), opens=wanted.fail_open)
+        self.estimator = Estimator()
+        self.counts = Counts()
+        self.connector = Connector(self, wanted.upstream_ca)
+        self.downs: set[Down] = set()
+        self.closing = False
+        self._short: list[Exchange] = []  # they need more than is lent to us
+        self._borrowing: list[Exchange] = []  # for these we have asked
+        self._wants: dict[str, list[float]] = {}
+        self._asked_at = 0.0
+        self._to_pump: set[str] = set()
+        self._wanting: set[str] = set()
+        self._saw: list[SawOne] = []
+        self._guesses: OrderedDict[str, Bucket] = OrderedDict()
+        self._ids = 0
+        self._id_start = f"req-{os.urandom(5).hex()}"
+        self._probing: dict[str, asyncio.Task[None]] = {}
+
+    # what a request needs
+
+    def next_id(self) -> bytes:
+        self._ids += 1
+        return b"%s%x" % (self._id_start.encode(), self._ids)
+
+    def authenticate(self, down: Down) -> Key | Answer:
+        if not down.secret and self.wanted.open:
+            return ANYBODY
+        found = self.book.key_of(down.secret, time.time_ns() // 1_000_000)
+        if isinstance(found, Key):
+            return found
+        if found.status == 401 and self._guessed(down.peer):
+            return Answer(429, "too_many_attempts", "too many wrong keys from your address", wait_s=1.0)
+        return found
+
+    def _guessed(self, peer: str) -> bool:
+        """One more wrong key from there; True: too many. Good keys from the same address are not held up."""
+        bucket = self._guesses.get(peer)
+        now = self.now()
+        if bucket is None:
+            bucket = self._guesses[peer] = Bucket(GUESSES_MAX, GUESSES_PER_S, now)
+            if len(self._guesses) > ADDRESSES_KEPT:
+                self._guesses.popitem(last=False)
+        if bucket.level_at(now) < 1:
+            return True
+        bucket.take(1, now)
+        return False
+
+    def models_page(self, names: list[str], wanted: str) -> bytes:
+        def one(name: str) -> dict[str, object]:
+            service = self.book.service_for(name)
+            return {
+                "id": name,
+                "object": "model",
+                "created": 0,
+                "owned_by": service.name if service is not None else "",
+            }
+
+        if wanted:
+            return msgspec.json.encode(one(wanted))
+        return msgspec.json.encode({"object": "list", "data": [one(name) for name in names]})
+
+    def connect(self, attempt: Try) -> None:
+        self.connector.start(attempt)
+
+    def saw(self, one: SawOne) -> None:
+        if len(self._saw) < SAW_MAX:
+            self._saw.append(one)
+
+    # quota that must be borrowed first
+
+    def borrow(self, exchange: Exchange, short: Short) -> None:
+        """One question at a time is on its way; what comes up meanwhile is asked together."""
+        self._short.append(exchange)
+        for name, amount in short.wants.items():
+            self._wants.setdefault(name, []).append(amount)
+        if not self._asked_at:
+            self._ask(full=False)
+
+    def _ask(self, *, full: bool) -> None:
+        wants = {name: self.purse.worth_asking(name, amounts) for name, amounts in self._wants.items()}
+        self._wants.clear()
+        self._borrowing, self._short = self._short, []
+        now = self.now()
+        ask = self.purse.ask(now, wants, full)
+        if ask.parts or wants:
+            self._asked_at = now
+            self.link.send(messages.Asked(ask))
+
+    def _granted(self, message: messages.Granted) -> None:
+        if self.purse.hear(message.grants, self.now()):
+            self._answered()
+
+    def _answered(self) -> None:
+        self._asked_at = 0.0
+        waiting, self._borrowing = self._borrowing, []
+        for exchange in waiting:
+            exchange.lent()
+        if self._short and not self._asked_at:
+            self._ask(full=False)
+
+    # who waits for room
+
+    def pump_soon(self, service: Service) -> None:
+        if service.name not in self._to_pump:
+            self._to_pump.add(service.name)
+            self.loop.call_soon(self._pump, service)
+
+    def _pump(self, service: Service) -> None:
+        self._to_pump.discard(service.name)
+        service.pump()
+
+    def wants(self, service: Service) -> None:
+        """Somebody waits for this service: the keeper hears of it at once, and again until it has acted."""
+        if service.name not in self._wanting:
+            self._wanting.add(service.name)
+            self.link.send(messages.Wanting(service.name))
+
+    # what the keeper tells
+
+    def told(self, message: messages.ToWorker) -> None:
+        now = self.now()
+        match message:
+            case messages.Granted():
+                self._granted(message)
+            case messages.KeyPut(key=key):
+                self.book.put_key(key)
+            case messages.KeyGone(id=id):
+                self.book.drop_key(id)
+                self.purse.forget_key(id)
+            case messages.LimitsPut(scope=scope, limits=limits):
+                self.purse.set_limits(scope, limits, now)
+            case messages.Clamped(key=key_id, share=share):
+                self.purse.set_clamp(key_id, share, now)
+            case messages.ServicesPut(services=services):
+                self._set_services(services)
+            case messages.Close():
+                self.close()
+
+    def _set_services(self, wanted: tuple[settings.Service, ...]) -> None:
+        services = []
+        for each in wanted:
+            service = self.book.services.get(each.name)
+            if service is None:
+                service = Service(each, self)
+            else:
+                service.change(each)
+            services.append(service)
+            self._wanting.discard(each.name)
+        self.book.set_services(services)
+        for service in services:
+            task = self._probing.get(service.name)
+            if service.settings.probe and (task is None or task.done()):
+                self._probing[service.name] = self.loop.create_task(self.connector.probe(service))
+
+    # now and then
+
+    async def look_after(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(LOOK_S)
+            ticks += 1
+            self._look(self.now())
+            if ticks % 2 == 0:
+                self._report()
+            if ticks % 10 == 0:
+                self._tell()
+
+    def _look(self, now: float) -> None:
+        for down in tuple(self.downs):
+            if down.deadline < now:
+                down.late()
+            elif down.exchange is not None:
+                down.exchange.look(now)
+        for service in self.book.services.values():
+            if service.waiting:
+                service.pump()
+                self.link.send(messages.Wanting(service.name))
+        if self._asked_at and now - self._asked_at > BORROW_WITHIN_S:
+            self.purse.silent()
+            self._answered()
+
+    def _report(self) -> None:
+        """What we have spent, and what of it we hold on to."""
+        if not self._asked_at:
+            self._ask(full=True)
+
+    def _tell(self) -> None:
+        now = self.now()
+        self.link.send(
+            messages.CountedNow(
+                Counted(
+                    len(self.downs),
+                    dict(self.counts.by_status),
+                    tuple(counted(service, now) for service in self.book.services.values()),
+                )
+            )
+        )
+        if self._saw:
+            saw, self._saw = self._saw, []
+            self.link.send(messages.Saw(saw))
+
+    # its life
+
+    def close(self) -> None:
+        """Take nothing new; what runs may end."""
+        self.closing = True
+        for down in tuple(self.downs):
+            if down.exchange is None:
+                down.transport.close()
+
+    async def serve(self) -> None:
+        tls = None
+        if self.wanted.certificate is not None and self.wanted.key is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(self.wanted.certificate, self.wanted.key)
+            tls.set_alpn_protocols(["http/1.1"])
+        server = await self.loop.create_server(
+            lambda: Down(self),
+            self.wanted.host,
+            self.wanted.port,
+            reuse_port=True,
+            backlog=4_096,
+            ssl=tls,
+        )
+        self.link.send(messages.Ready())
+        looking = self.loop.create_task(self.look_after())
+        try:
+            while not self.closing:
+                await asyncio.sleep(0.05)
+            server.close()
+            ends = self.now() + self.wanted.close_within_s
+            while any(down.exchange is not None for down in self.downs) and self.now() < ends:
+                await asyncio.sleep(0.05)
+        finally:
+            server.close()
+            looking.cancel()
+            self.connector.close()
+            for task in self._probing.values():
+                task.cancel()
+            for down in tuple(self.downs):
+                down.transport.abort()
+            self._report()
+            self._tell()
+            await self.link.close()
+
+
+async def main(path: str) -> None:
+    from holdfast.gateway.link import connect
+
+    loop = asyncio.get_running_loop()
+    link, start = await connect(path)
+    worker = Worker(start, link, loop)
+    link.on_message = worker.told
+    link.on_lost = worker.close
+    gc.collect()
+    gc.freeze()
+    await worker.serve()
+
+
+if __name__ == "__main__":
+    runner: contextlib.AbstractContextManager[asyncio.Runner]
+    try:
+        import uvloop
+
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    except ImportError:
+        runner = asyncio.Runner()
+    with runner as running:
+        running.run(main(sys.argv[1]))

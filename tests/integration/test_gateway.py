@@ -1,0 +1,177 @@
+"""The gateway with real sockets, workers and clients: what it passes on, refuses, and books."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import openai
+
+from holdfast.gateway.settings import Service, Upstream
+from holdfast.model.gateway import Limits
+from tests.gateways import CHAT, SECRET, chat, engine, events, key, served, service, text_of
+
+
+async def test_an_answer_comes_through_with_what_is_left(tmp_path: Path) -> None:
+    limits = Limits(tokens_per_min=6_000, requests_per_min=60)
+    async with engine() as toy, served(tmp_path, service(toy.url), keys=(key(limits=limits),)) as (_, client):
+        found = await client.post(CHAT, json=chat())
+        assert found.status_code == 200
+        assert found.json()["choices"][0]["message"]["content"].startswith(" tok0 tok1")
+        assert found.headers["x-ratelimit-limit-tokens"] == "6000"
+        assert 5_000 < int(found.headers["x-ratelimit-remaining-tokens"]) < 6_000
+        assert found.headers["x-ratelimit-limit-requests"] == "60"
+        assert found.headers["x-request-id"]
+
+
+async def test_a_stream_comes_through_and_its_usage_only_to_those_who_asked(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (_, client):
+        plain = events((await client.post(CHAT, json=chat(stream=True))).text)
+        asked = events(
+            (
+                await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": True}))
+            ).text
+        )
+        said_no = events(
+            (
+                await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": False}))
+            ).text
+        )
+        assert (await toy.stats())["usage_asked"] == 3
+    for found in (plain, asked, said_no):
+        assert text_of(found) == "".join(f" tok{number}" for number in range(8))
+        assert found[-1] == "[DONE]"
+    assert [event for event in asked if event != "[DONE]" and event.get("usage")]
+    for found in (plain, said_no):
+        assert not [event for event in found if event != "[DONE]" and event.get("usage")]
+
+
+async def test_the_client_of_openai_is_served(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (serving, _):
+        async with openai.AsyncOpenAI(base_url=f"{serving.url}/v1", api_key=SECRET) as client:
+            whole = await client.chat.completions.create(
+                model="toy", messages=[{"role": "user", "content": "hi"}], max_tokens=4
+            )
+            assert whole.choices[0].message.content == " tok0 tok1 tok2 tok3"
+            stream = await client.chat.completions.create(
+                model="toy", messages=[{"role": "user", "content": "hi"}], max_tokens=4, stream=True
+            )
+            pieces = [part.choices[0].delta.content or "" async for part in stream]
+            assert "".join(pieces) == " tok0 tok1 tok2 tok3"
+            assert [model.id async for model in client.models.list()] == ["toy"]
+            made = await client.embeddings.create(model="toy", input="hello", encoding_format="float")
+            assert made.data[0].embedding == [0.25, -0.5, 0.125]
+        async with openai.AsyncOpenAI(base_url=f"{serving.url}/v1", api_key="wrong", max_retries=0) as client:
+            try:
+                await client.models.list()
+            except openai.AuthenticationError as error:
+                assert error.code == "invalid_api_key"
+            else:
+                raise AssertionError("a wrong key was let in")
+
+
+async def test_curl_is_served(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (serving, _):
+        process = await asyncio.create_subprocess_exec(
+            "curl",
+            "-sSN",
+            f"{serving.url}{CHAT}",
+            "-H",
+            f"authorization: Bearer {SECRET}",
+            "-d",
+            '{"model": "toy", "stream": true, "messages": [], "max_tokens": 3}',
+            stdout=asyncio.subprocess.PIPE,
+        )
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        assert events(out.decode())[-1] == "[DONE]"
+
+
+async def test_what_cannot_be_read_is_told_apart(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (_, client):
+        for body, code, param in (
+            (b"{", "invalid_request", None),
+            (b"[]", "invalid_request", None),
+            (b"{}", "invalid_request", "model"),
+            (b'{"model": ""}', "invalid_request", "model"),
+            (b'{"model": "toy", "max_tokens": -1}', "invalid_request", "max_tokens"),
+            (b'{"model": "toy", "max_tokens": "many"}', "invalid_request", "max_tokens"),
+            (b'{"model": "toy", "n": 100000}', "invalid_request", "n"),
+            (b'{"model": "no"}', "model_not_found", "model"),
+            (b"\xff\xfe", "invalid_request", None),
+            (b"[" * 100_000, "invalid_request", None),
+        ):
+            found = await client.post(CHAT, content=body)
+            assert found.status_code in (400, 404), body[:40]
+            assert found.json()["error"]["code"] == code, body[:40]
+            assert found.json()["error"]["param"] == param, body[:40]
+        assert (await client.get(CHAT)).status_code == 405
+        assert (await client.get("/nothing")).status_code == 404
+        assert (await toy.stats())["requests"] == 0
+
+
+async def test_keys_are_known_allowed_expired_and_suspended(tmp_path: Path) -> None:
+    keys = (
+        key(),
+        key("sk-small", "small", models=("other", "toy-s*")),
+        key("sk-old", "old", expires_at=1),
+        key("sk-bad", "bad", suspended="it was leaked"),
+    )
+    async with engine() as toy, served(tmp_path, service(toy.url), keys=keys) as (_, client):
+
+        async def code(secret: str, model: str = "toy") -> tuple[int, str]:
+            headers = {"authorization": f"Bearer {secret}"}
+            found = await client.post(CHAT, json=chat(model), headers=headers)
+            return found.status_code, "" if found.status_code == 200 else found.json()["error"]["code"]
+
+        assert await code("sk-small") == (404, "model_not_found")
+        assert await code("sk-small", "toy-small") == (200, "")
+        assert await code("sk-old") == (401, "invalid_api_key")
+        assert await code("sk-bad") == (403, "key_suspended")
+        assert await code("sk-guess") == (401, "invalid_api_key")
+        guesses = [await code(f"sk-{number}") for number in range(40)]
+        assert (429, "too_many_attempts") in guesses
+        assert await code(SECRET) == (200, "")  # whoever has a good key is not held up by a neighbour
+
+
+async def test_a_limit_that_is_reached_says_when_to_come_back(tmp_path: Path) -> None:
+    limits = Limits(tokens_per_min=600)
+    async with engine() as toy, served(tmp_path, service(toy.url), keys=(key(limits=limits),)) as (_, client):
+        never = await client.post(CHAT, json=chat(max_tokens=10_000))
+        assert never.status_code == 400
+        assert never.json()["error"]["code"] == "request_exceeds_limit"
+        first = await client.post(CHAT, json=chat("toy-t0-i0-n400", max_tokens=400))
+        assert first.status_code == 200
+        second = await client.post(CHAT, json=chat(max_tokens=400))
+        assert second.status_code == 429
+        assert second.json()["error"]["code"] == "rate_limit_exceeded"
+        wait_ms = int(second.headers["retry-after-ms"])
+        assert 5_000 < wait_ms < 60_000
+        assert int(second.headers["retry-after"]) == -(-wait_ms // 1_000)
+
+
+async def test_other_paths_lead_to_a_service_by_host_or_prefix(tmp_path: Path) -> None:
+    async with engine() as toy:
+        tools = Service("tools", prefixes=("/tools",), upstreams=(Upstream(toy.url),))
+        site = Service("site", hosts=("site.example",), upstreams=(Upstream(toy.url),), open=True)
+        async with served(tmp_path, tools, site) as (serving, client):
+            found = await client.post("/tools/x?y=1", content=b"abc")
+            assert found.json() == {"path": "/tools/x?y=1", "bytes": 3}
+            assert (await client.get("/toolsx")).status_code == 404
+            async with httpx.AsyncClient(base_url=serving.url) as nobody:
+                assert (await nobody.get("/tools/x")).status_code == 401
+                open_to_all = await nobody.get("/anything", headers={"host": "site.example"})
+                assert open_to_all.json()["path"] == "/anything"
+
+
+async def test_upstream_stops_when_the_client_leaves(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (_, client):
+        async with client.stream("POST", CHAT, json=chat("toy-t0-i20-n500", stream=True, max_tokens=500)) as found:
+            async for _ in found.aiter_bytes():
+                break
+        for _ in range(50):
+            stats = await toy.stats()
+            if stats["cut"]:
+                break
+            await asyncio.sleep(0.02)
+        assert (stats["cut"], stats["in_flight"]) == (1, 0)
+        assert stats["tokens"] < 100
