@@ -27,14 +27,10 @@ async def test_a_stream_comes_through_and_its_usage_only_to_those_who_asked(tmp_
     async with engine() as toy, served(tmp_path, service(toy.url)) as (_, client):
         plain = events((await client.post(CHAT, json=chat(stream=True))).text)
         asked = events(
-            (
-                await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": True}))
-            ).text
+            (await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": True}))).text
         )
         said_no = events(
-            (
-                await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": False}))
-            ).text
+            (await client.post(CHAT, json=chat(stream=True, stream_options={"include_usage": False}))).text
         )
         assert (await toy.stats())["usage_asked"] == 3
     for found in (plain, asked, said_no):
@@ -165,7 +161,9 @@ async def test_other_paths_lead_to_a_service_by_host_or_prefix(tmp_path: Path) -
 
 async def test_upstream_stops_when_the_client_leaves(tmp_path: Path) -> None:
     async with engine() as toy, served(tmp_path, service(toy.url)) as (_, client):
-        async with client.stream("POST", CHAT, json=chat("toy-t0-i20-n500", stream=True, max_tokens=500)) as found:
+        async with client.stream(
+            "POST", CHAT, json=chat("toy-t0-i20-n500", stream=True, max_tokens=500)
+        ) as found:
             async for _ in found.aiter_bytes():
                 break
         for _ in range(50):

@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 HEAD_MAX = 32_768
 HEADERS_MAX = 100
 BACKLOG_MAX = 65_536  # of requests sent before the last was answered
-HEAD_WITHIN_S = 10.0
 BODY_PIECE_WITHIN_S = 20.0
-BODY_WITHIN_S = 300.0
-IDLE_S = 75.0
 NOT_READ_S = 60.0  # of what we have sent
 NEVER = float("inf")
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -67,6 +64,7 @@ class Down(asyncio.Protocol):
         "has_host",
         "head_size",
         "headers",
+        "headers_size",
         "host",
         "in_head",
         "keep_alive",
@@ -104,7 +102,7 @@ class Down(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.peer = (transport.get_extra_info("peername") or ("",))[0]
         self.worker.downs.add(self)
-        self.deadline = self.worker.now() + HEAD_WITHIN_S
+        self.deadline = self.worker.now() + self.worker.wanted.head_within_s
         self.parser = httptools.HttpRequestParser(self)
         self.fresh()
 
@@ -113,7 +111,7 @@ class Down(asyncio.Protocol):
         self.forward: list[bytes] = []
         self.body = b""
         self.pieces: list[bytes] | None = None
-        self.body_size = self.head_size = self.headers = 0
+        self.body_size = self.head_size = self.headers = self.headers_size = 0
         self.length = -1
         self.in_head = True
         self.chunked = self.has_host = self.wants_continue = self.pipelined = False
@@ -132,6 +130,7 @@ class Down(asyncio.Protocol):
         if not self.in_head:
             return  # trailers, and what is pipelined
         self.headers += 1
+        self.headers_size += len(name) + len(value)
         name = name.lower()
         if name not in OURS:
             if name == b"user-agent":
@@ -173,8 +172,8 @@ class Down(asyncio.Protocol):
             raise Malformed(400, "invalid_request", "a host must be named, and HTTP/1.0 has no chunks")
         if not self.target.startswith(b"/"):
             raise Malformed(400, "invalid_request", "the target must be a path")
-        if self.headers > HEADERS_MAX:
-            raise Malformed(431, "invalid_request", f"at most {HEADERS_MAX} headers")
+        if self.headers > HEADERS_MAX or self.headers_size + len(self.target) > HEAD_MAX:
+            raise Malformed(431, "invalid_request", f"at most {HEADERS_MAX} headers and {HEAD_MAX} bytes")
         if self.length > self.worker.body_max:
             raise Malformed(413, "request_too_large", f"at most {self.worker.body_max} bytes are taken")
         self.fresh_at = now = self.worker.now()
@@ -215,11 +214,11 @@ class Down(asyncio.Protocol):
             return
         if self.in_head:
             if not self.head_size:
-                self.deadline = self.worker.now() + HEAD_WITHIN_S
+                self.deadline = self.worker.now() + self.worker.wanted.head_within_s
             self.head_size += len(data)
         else:
             now = self.worker.now()
-            self.deadline = min(now + BODY_PIECE_WITHIN_S, self.fresh_at + BODY_WITHIN_S)
+            self.deadline = min(now + BODY_PIECE_WITHIN_S, self.fresh_at + self.worker.wanted.body_within_s)
         self._feed(data)
         if self.in_head and self.head_size > HEAD_MAX:
             self.refuse(Answer(431, "invalid_request", f"a head has at most {HEAD_MAX} bytes", close=True))
@@ -271,7 +270,7 @@ class Down(asyncio.Protocol):
         if not self.keep_alive or self.worker.closing:
             self.transport.close()
             return
-        self.deadline = self.worker.now() + IDLE_S
+        self.deadline = self.worker.now() + self.worker.wanted.idle_s
         self.fresh()
         if self.backlog:
             data, self.backlog = self.backlog, b""
@@ -298,7 +297,7 @@ class Down(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.paused = False
-        self.deadline = NEVER if self.exchange is not None else self.worker.now() + IDLE_S
+        self.deadline = NEVER if self.exchange is not None else self.worker.now() + self.worker.wanted.idle_s
         if self.exchange is not None:
             self.exchange.resume()
 

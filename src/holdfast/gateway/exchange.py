@@ -42,6 +42,7 @@ class Exchange:
         "down",
         "excluded",
         "first_at",
+        "freed",
         "head",
         "held_since",
         "key",
@@ -86,7 +87,7 @@ class Exchange:
         self.tries: list[Try] = []
         self.tried = 0
         self.winner: Try | None = None
-        self.strip = self.over = self.left_early = self.to_chunk = False
+        self.strip = self.over = self.freed = self.left_early = self.to_chunk = False
         self.asked = False  # a replica has seen it
         self.sent_body = 0
         self.status = 0
@@ -291,9 +292,7 @@ class Exchange:
         others = [each for each in self.tries if each is not attempt]
         if others:  # the other one of a hedge may still answer
             self._drop(attempt)
-        elif self._may_try_again(attempt, now):
-            self._try_another(attempt)
-        else:
+        elif not (self._may_try_again(now) and self._try_another(attempt, now, hold=up.status == 429)):
             self.win(attempt, up)
 
     def failed(self, attempt: Try, why: str, kind: str) -> None:
@@ -305,23 +304,38 @@ class Exchange:
             self._cut(attempt, why)
         elif len(self.tries) > 1:
             self._drop(attempt)
-        elif self._may_try_again(attempt, now):
-            self._try_another(attempt)
-        else:
+        elif not (self._may_try_again(now, kind) and self._try_another(attempt, now, hold=kind != "error")):
             self._drop(attempt)
             text = f"{attempt.replica.id} of {service.name} did not answer: {why}"
             self.answer(Answer(502, "upstream_failed", text, "server_error", wait_s=1.0))
 
-    def _may_try_again(self, attempt: Try, now: float) -> bool:
+    def _may_try_again(self, now: float, kind: str = "") -> bool:
+        """A replica that is gone has left its requests undone: to ask another, once, is no more load than was
+        meant. All else is paid from the budget, so that nobody's trouble becomes everybody's."""
         service = self.service
         assert service is not None
-        return self.tried < service.settings.tries and service.may_retry(now)
+        if self.tried >= service.settings.tries:
+            return False
+        if kind in ("connect", "lost") and not self.freed:
+            self.freed = True
+            service.retries += 1
+            return True
+        return service.may_retry(now)
 
-    def _try_another(self, attempt: Try) -> None:
-        self.excluded = self.excluded or set()
-        self.excluded.add(attempt.replica.id)
+    def _try_another(self, attempt: Try, now: float, *, hold: bool) -> bool:
+        """False: there is no other. Then it may wait until one comes, or this one can again."""
+        service = self.service
+        assert service is not None
+        self.excluded = {*(self.excluded or ()), attempt.replica.id}
+        replica = service.pick(self, now)
+        if replica is None:
+            self.excluded = None
+            if not (hold and self._hold(now)):
+                return False
         self._drop(attempt)
-        self.dispatch()
+        if replica is not None:
+            self._ask(replica, now)
+        return True
 
     def _cut(self, attempt: Try, why: str) -> None:
         """After its first content an answer cannot be had again: go on elsewhere if that is asked for, or say
@@ -348,7 +362,7 @@ class Exchange:
         service = self.service
         assert service is not None
         now = self.worker.now()
-        if not (service.settings.continues and self.text and self._may_try_again(attempt, now)):
+        if not (service.settings.continues and self.text and self._may_try_again(now)):
             return False
         body = asks.continued(self.down.body, self.text)
         if body is None:

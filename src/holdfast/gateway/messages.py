@@ -25,6 +25,9 @@ class Start(Message, frozen=True):
     host: str
     port: int
     body_max: int
+    head_within_s: float
+    body_within_s: float
+    idle_s: float
     open: bool
     fail_open: bool
     close_within_s: float

@@ -108,12 +108,19 @@ class Up(asyncio.Protocol):
             self.retry_after = value
         self.headers.append((name, value))
 
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self.used = False  # more than it promised: this answer is whole, the connection is of no use
+
     def on_headers_complete(self) -> None:
+        if self.complete:
+            return
         self.status = self.parser.get_status_code()
         self.head = self.status >= 200
 
     def on_body(self, body: bytes) -> None:
-        self.pieces.append(body)
+        if not self.complete:
+            self.pieces.append(body)
 
     def on_message_complete(self) -> None:
         if self.head:
@@ -138,7 +145,7 @@ class Up(asyncio.Protocol):
             if not self.complete:
                 self._fail(f"it does not speak HTTP: {error}")
                 return
-            self.used = False  # it said more than it promised: the answer is whole, the connection is not
+            self.used = False
         if not self.head:
             if self.fed > HEAD_MAX:
                 self._fail("its head has no end")

@@ -41,7 +41,7 @@ GUESSES_MAX = 20  # wrong keys from one address at once
 GUESSES_PER_S = 1.0
 ADDRESSES_KEPT = 4_096
 SAW_MAX = 10_000  # told to the keeper every second; more than this are left out
-BORROW_WITHIN_S = 0.5
+BORROW_WITHIN_S = 2.0  # as long as a lease: after that nobody can say what is left
 
 
 class Worker:

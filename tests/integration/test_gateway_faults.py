@@ -1,0 +1,415 @@
+"""What goes wrong around a gateway, with real processes killed and real sockets that misbehave."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from holdfast.gateway.settings import Hold, Service, Upstream
+from holdfast.model.gateway import Limits
+from tests.gateways import CHAT, SECRET, chat, engine, events, key, served, service, text_of
+
+Answers = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
+AUTH = f"authorization: Bearer {SECRET}\r\n"
+
+
+@contextlib.asynccontextmanager
+async def upstream(answers: Answers) -> AsyncIterator[str]:
+    """Whatever answers so."""
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+            await reader.readexactly(length)
+            await answers(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(one, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_thousand_who_race_for_one_bucket_get_no_token_too_many(tmp_path: Path) -> None:
+    limits = Limits(tokens_per_min=6_000)
+    async with (
+        engine() as toy,
+        served(tmp_path, service(toy.url), keys=(key(limits=limits),), workers=2) as (serving, _),
+    ):
+        began = time.monotonic()
+        pool = httpx.Limits(max_connections=1_000)
+        headers = {"authorization": f"Bearer {SECRET}"}
+        async with httpx.AsyncClient(
+            base_url=serving.url, headers=headers, limits=pool, timeout=120
+        ) as client:
+            found = await asyncio.gather(
+                *(client.post(CHAT, json=chat("toy-t5-i0-n64", max_tokens=64)) for _ in range(1_000))
+            )
+        took = time.monotonic() - began
+    served_all = [each.json()["usage"]["total_tokens"] for each in found if each.status_code == 200]
+    refused = [each for each in found if each.status_code == 429]
+    others = (
+        {(each.status_code, each.text[:120]) for each in found}
+        if len(served_all) + len(refused) < 1_000
+        else set()
+    )
+    assert not {other for other in others if other[0] not in (200, 429)}
+    assert sum(served_all) <= 6_000 + 100 * took
+    assert len(served_all) >= 6_000 // (64 + 60)  # and the limit is used
+    assert all(int(each.headers["retry-after-ms"]) > 0 for each in refused)
+
+
+async def test_a_worker_that_is_killed_under_load_takes_nobody_along_and_admits_no_more(
+    tmp_path: Path,
+) -> None:
+    limits = Limits(tokens_per_min=12_000)
+    async with (
+        engine() as toy,
+        served(tmp_path, service(toy.url), keys=(key(limits=limits),), workers=2) as (serving, _),
+    ):
+        began, tokens = time.monotonic(), 0
+        statuses: list[int] = []
+        headers = {"authorization": f"Bearer {SECRET}", "connection": "close"}
+
+        async def ask_on() -> None:
+            nonlocal tokens
+            async with httpx.AsyncClient(base_url=serving.url, headers=headers, timeout=30) as client:
+                while time.monotonic() - began < 6:
+                    try:
+                        found = await client.post(CHAT, json=chat(max_tokens=32))
+                    except httpx.TransportError:
+                        statuses.append(0)
+                        continue
+                    statuses.append(found.status_code)
+                    if found.status_code == 200:
+                        tokens += found.json()["usage"]["total_tokens"]
+                    await asyncio.sleep(0.02)
+
+        async def kill() -> None:
+            for _ in range(3):
+                await asyncio.sleep(1.2)
+                os.kill(serving.keeper.seats[0].pid, signal.SIGKILL)
+
+        await asyncio.gather(kill(), *(ask_on() for _ in range(12)))
+        took = time.monotonic() - began
+        await until(lambda: all(seat.ready for seat in serving.keeper.seats))
+        assert serving.keeper.seats[0].restarts == 3
+        assert statuses.count(200) > 50
+        assert tokens <= 12_000 + 200 * took
+
+
+async def test_when_a_replica_is_killed_under_streams_those_without_content_are_answered_by_another(
+    tmp_path: Path,
+) -> None:
+    async with engine() as one, engine() as other:
+        async with served(tmp_path, service(one.url, other.url, prefix_aware=False)) as (serving, _):
+            pool = httpx.Limits(max_connections=400)
+            headers = {"authorization": f"Bearer {SECRET}"}
+            async with httpx.AsyncClient(
+                base_url=serving.url, headers=headers, limits=pool, timeout=60
+            ) as client:
+
+                async def ask(model: str) -> str:
+                    body = chat(model, stream=True, max_tokens=100)
+                    return (await client.post(CHAT, json=body)).text
+
+                begun = [asyncio.ensure_future(ask("toy-t0-i60-n60")) for _ in range(100)]
+                await until_streams(one.stats, other.stats, 100)
+                waiting = [asyncio.ensure_future(ask("toy-t1500-i0-n5")) for _ in range(100)]
+                await until_streams(one.stats, other.stats, 200)
+                lost = (await one.stats())["in_flight"]
+                assert lost > 20
+                one.kill()
+                late = [events(text) for text in await asyncio.gather(*waiting)]
+                early = [events(text) for text in await asyncio.gather(*begun)]
+    for found in late:
+        assert text_of(found) == " tok0 tok1 tok2 tok3 tok4"
+        assert found[-1] == "[DONE]"
+    cut = [found for found in early if found[-1] != "[DONE]"]
+    assert cut
+    for found in cut:
+        assert found[-1]["error"]["code"] == "upstream_lost"
+    for found in early:
+        if found not in cut:
+            assert text_of(found).endswith(" tok59")
+
+
+async def until_streams(one: Any, other: Any, count: int) -> None:
+    async with asyncio.timeout(30):
+        while (await one())["in_flight"] + (await other())["in_flight"] < count:
+            await asyncio.sleep(0.02)
+
+
+async def half_a_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-ty")
+    await writer.drain()
+
+
+async def a_head_without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n" + b"x-filler: yes\r\n" * 10_000)
+    await writer.drain()
+    await reader.read()
+
+
+async def too_short(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b'HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{"choices"')
+    await writer.drain()
+
+
+async def no_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+    await writer.drain()
+
+
+@pytest.mark.parametrize("strange", [half_a_head, a_head_without_end, too_short, no_http])
+async def test_a_replica_that_answers_strangely_is_passed_over(strange: Answers, tmp_path: Path) -> None:
+    async with upstream(strange) as odd, engine() as toy:
+        upstreams = (Upstream(odd), Upstream(toy.url, priority=1))
+        async with served(tmp_path, Service("toy", ("toy",), upstreams)) as (_, client):
+            for _ in range(8):
+                found = await client.post(CHAT, json=chat())
+                assert found.status_code == 200
+                assert found.json()["usage"]["completion_tokens"] == 8
+
+
+async def test_more_than_was_promised_is_not_taken_for_the_next_answer(tmp_path: Path) -> None:
+    async def too_long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said = b'{"ok": true}'
+        evil = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(said) + said + evil)
+        await writer.drain()
+        await reader.read()
+
+    async with upstream(too_long) as odd, served(tmp_path, service(odd)) as (_, client):
+        for _ in range(3):
+            found = await client.post(CHAT, json=chat())
+            assert found.json() == {"ok": True}
+
+
+async def test_a_stream_that_stands_still_is_given_up(tmp_path: Path) -> None:
+    async def stands_still(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        event = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        writer.write(head + b"%x\r\n%s\r\n" % (len(event), event))
+        await writer.drain()
+        await reader.read()
+
+    async with upstream(stands_still) as odd, served(tmp_path, service(odd, stall_s=0.5)) as (_, client):
+        found = events((await client.post(CHAT, json=chat(stream=True))).text)
+        assert text_of(found) == "a"
+        assert found[-1]["error"]["code"] == "upstream_lost"
+
+
+async def test_a_flood_waits_for_its_reader(tmp_path: Path) -> None:
+    sent = 0
+
+    async def floods(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        piece = b"data: " + b"x" * 65_536 + b"\n\n"
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        while sent < 400_000_000:
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            await writer.drain()
+            sent += len(piece)
+
+    async with upstream(floods) as odd, served(tmp_path, service(odd)) as (serving, client):
+        async with client.stream("POST", CHAT, json=chat(stream=True)) as found:
+            assert found.status_code == 200
+            await asyncio.sleep(1.5)  # and nobody reads
+            stood_at = sent
+            await asyncio.sleep(0.5)
+            assert sent == stood_at < 100_000_000
+        pid = serving.keeper.seats[0].pid
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        assert pages * os.sysconf("SC_PAGESIZE") < 200_000_000
+
+
+async def test_busy_and_failing_replicas_are_passed_over_and_the_budget_is_kept(tmp_path: Path) -> None:
+    async with engine("--at-a-time", "1") as busy, engine() as free:
+        upstreams = (Upstream(busy.url), Upstream(free.url, priority=1))
+        async with served(tmp_path, Service("toy", ("toy", "toy-*"), upstreams)) as (_, client):
+            found = await asyncio.gather(*(client.post(CHAT, json=chat("toy-t100-i0-n4")) for _ in range(20)))
+            assert [each.status_code for each in found] == [200] * 20
+    async with engine("--fail-share", "1") as broken:
+        async with served(tmp_path / "2", service(broken.url)) as (_, client):
+            found = [await client.post(CHAT, json=chat()) for _ in range(100)]
+            assert {each.status_code for each in found} == {503}
+            assert (await broken.stats())["requests"] < 200
+
+
+async def test_who_comes_while_nobody_is_there_waits_for_the_first_replica(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service()) as (serving, client):
+        wanted: list[str] = []
+        serving.keeper.on_wanting = wanted.append
+        waiting = [asyncio.ensure_future(client.post(CHAT, json=chat())) for _ in range(20)]
+        await until(lambda: bool(wanted))
+        await asyncio.sleep(0.3)
+        assert not any(each.done() for each in waiting)
+        serving.keeper.put_services((service(toy.url),))
+        assert [(await each).status_code for each in waiting] == [200] * 20
+
+
+async def test_nobody_waits_longer_than_their_patience(tmp_path: Path) -> None:
+    async with served(tmp_path, service(hold=Hold(requests=5, patience_s=0.5))) as (_, client):
+        found = await asyncio.gather(*(client.post(CHAT, json=chat()) for _ in range(10)))
+        assert {each.status_code for each in found} == {503}
+        assert {each.json()["error"]["code"] for each in found} == {"model_warming"}
+
+
+async def test_a_replica_that_leaves_ends_its_streams_first(tmp_path: Path) -> None:
+    async with engine() as old, engine() as fresh, served(tmp_path, service(old.url)) as (serving, client):
+        running = asyncio.ensure_future(
+            client.post(CHAT, json=chat("toy-t0-i20-n50", stream=True, max_tokens=50))
+        )
+        await asyncio.sleep(0.3)
+        serving.keeper.put_services((service(fresh.url),))
+        await asyncio.sleep(0.1)
+        assert (await client.post(CHAT, json=chat())).status_code == 200
+        assert (await fresh.stats())["requests"] == 1
+        assert text_of(events((await running).text)).endswith(" tok49")
+
+
+async def test_a_cut_chat_goes_on_elsewhere_if_that_is_asked_for(tmp_path: Path) -> None:
+    async with engine() as one, engine() as other:
+        wanted = service(one.url, other.url, continues=True, prefix_aware=False)
+        async with served(tmp_path, wanted) as (_, client):
+            body = chat("toy-t0-i30-n40", stream=True, max_tokens=100)
+            running = [asyncio.ensure_future(client.post(CHAT, json=body)) for _ in range(6)]
+            await asyncio.sleep(0.6)
+            one.kill()
+            found = [events((await each).text) for each in running]
+            assert (await other.stats())["continued"] >= 1
+    for each in found:
+        assert text_of(each) == "".join(f" tok{number}" for number in range(40))
+        assert each[-1] == "[DONE]"
+
+
+async def test_a_late_request_is_asked_of_a_second_replica(tmp_path: Path) -> None:
+    async with engine() as quick, engine("--first-ms", "8000") as slow:
+        wanted = service(quick.url, slow.url, hedge=True, prefix_aware=False)
+        async with served(tmp_path, wanted) as (serving, client):
+            for _ in range(2):  # what is usual must be known first
+                await asyncio.gather(
+                    *(client.post(CHAT, json=chat("toy-t1-i0-n2", stream=True)) for _ in range(100))
+                )
+            began = time.monotonic()
+            found = await asyncio.gather(*(client.post(CHAT, json=chat(stream=True)) for _ in range(2)))
+            assert all(events(each.text)[-1] == "[DONE]" for each in found)
+            assert time.monotonic() - began < 7
+            await until(lambda: counted(serving, "hedged") >= 1)
+
+
+def counted(serving: Any, field: str) -> int:
+    return sum(
+        getattr(each, field)
+        for seat in serving.keeper.seats
+        if seat.counted
+        for each in seat.counted.services
+    )
+
+
+# --- what clients send
+
+
+async def raw(url: str, data: bytes, within_s: float = 10.0) -> bytes:
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    try:
+        async with asyncio.timeout(within_s):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+SMUGGLED = {
+    "length and chunks": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: 4\r\n"
+    "transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: 4\r\ncontent-length: 5\r\n\r\nabcd",
+    "a signed length": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: +4\r\n\r\nabcd",
+    "bare line feeds": f"POST {CHAT} HTTP/1.1\nhost: a\ncontent-length: 0\n\n",
+    "a folded header": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\nx: y\r\n z\r\n\r\n",
+    "a space before the colon": f"POST {CHAT} HTTP/1.1\r\nhost : a\r\n\r\n",
+    "another coding": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "chunks in 1.0": f"POST {CHAT} HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a bad chunk size": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0x1\r\na\r\n0\r\n\r\n",
+    "no host": f"POST {CHAT} HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+    "two hosts": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\nhost: b\r\ncontent-length: 0\r\n\r\n",
+    "an absolute target": f"POST http://b{CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n",
+    "HTTP/0.9": "GET /\r\n\r\n",
+    "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a tunnel": "CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n",
+    "an upgrade": "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    "a zero byte": f"POST {CHAT} HTTP/1.1\r\nhost: a\0b\r\n\r\n",
+}
+
+
+async def test_what_two_readers_could_read_differently_ends_the_connection(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (serving, _):
+        for name, text in SMUGGLED.items():
+            answer = await raw(serving.url, text.encode())
+            assert answer[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 501"), name
+            assert answer.count(b"HTTP/1.1 ") == 1, name
+        assert (await toy.stats())["requests"] == 0
+
+
+async def test_requests_that_come_together_are_answered_in_their_order(tmp_path: Path) -> None:
+    def request(tokens: int) -> bytes:
+        body = msgspec.json.encode(chat(max_tokens=tokens))
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: {len(body)}\r\n"
+        return head.encode() + (b"connection: close\r\n" if tokens == 3 else b"") + b"\r\n" + body
+
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (serving, _):
+        answer = await raw(serving.url, request(1) + request(2) + request(3))
+    assert [answer.count(b" tok%d" % number) for number in range(4)] == [3, 2, 1, 0]
+    assert answer.index(b'"completion_tokens":1') < answer.index(b'"completion_tokens":2')
+
+
+async def test_who_sends_a_byte_at_a_time_is_let_go(tmp_path: Path) -> None:
+    async with (
+        engine() as toy,
+        served(tmp_path, service(toy.url), head_within_s=0.5, body_within_s=0.8, idle_s=0.5) as (serving, _),
+    ):
+        slow_head = raw(serving.url, b"POST / HT")
+        slow_body = raw(
+            serving.url,
+            f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: 100\r\n\r\n{{".encode(),
+            25,
+        )
+        idle = raw(serving.url, b"")
+        first, second, third = await asyncio.gather(slow_head, slow_body, idle)
+        assert first.startswith(b"HTTP/1.1 408")
+        assert second.startswith(b"HTTP/1.1 408")
+        assert third == b""
+
+
+async def test_what_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service(toy.url), body_max=1_000_000) as (serving, client):
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: 104857600\r\n\r\n"
+        assert (await raw(serving.url, head.encode())).startswith(b"HTTP/1.1 413")
+
+        async def endless() -> AsyncIterator[bytes]:
+            for _ in range(100):
+                yield b"x" * 1_048_576
+
+        with contextlib.suppress(httpx.WriteError, httpx.ReadError):
+            assert (await client.post(CHAT, content=endless())).status_code == 413
+        many = f"GET / HTTP/1.1\r\nhost: a\r\n{'x: y' * 20_000}\r\n\r\n"
+        assert (await raw(serving.url, many.encode())).startswith(b"HTTP/1.1 431")
+        assert (await client.post(CHAT, json=chat())).status_code == 200
