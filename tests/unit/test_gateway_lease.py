@@ -239,6 +239,22 @@ def test_nothing_is_spent_of_a_lease_that_is_over_by_the_purses_own_count() -> N
     assert isinstance(desk.try_once(10, TTL_S), Short)
 
 
+def test_what_was_taken_from_a_lease_that_has_ended_does_not_go_into_the_next() -> None:
+    """The broker counted it as spent when the lease lapsed, so it may not be had a second time."""
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    desk.exchange(0, {TOKENS: 5_000})
+    ask = desk.purse.ask(1.9, {TOKENS: 100}, full=False)
+    taken = desk.try_once(5_000, 1.95)
+    assert isinstance(taken, PurseTaken)
+    desk.broker.lapse(2.5)
+    desk.purse.hear(desk.broker.ask(ask, 2.6), 2.7)
+    desk.purse.settle(taken, 0, 2.8)
+    lent = desk.broker._counters[TOKENS]
+    assert isinstance(lent, LentRate)
+    assert desk.have == lent.out == 100
+
+
 def test_an_answer_that_took_longer_than_the_lease_is_worth_nothing() -> None:
     desk = Desk()
     desk.purse.chain(KEY, "m", 0)
