@@ -412,6 +412,14 @@ def test_changed_limits_a_clamp_and_a_forgotten_key_reach_both() -> None:
     assert [pocket.scope for pocket in desk.purse.chain(KEY, "m", 0).tokens] == [GLOBAL]
 
 
+def test_a_key_whose_limits_were_lifted_is_held_to_them_no_longer() -> None:
+    purse = Purse("h", {}, 0.0)
+    held = Key(id="k", hash=b"", limits=Limits(tokens_per_min=600))
+    assert len(purse.chain(held, "m", 0).tokens) == 1
+    assert purse.chain(KEY, "m", 0).tokens == ()
+    assert purse.chain(KEY, "other", 0).tokens == ()
+
+
 def test_a_lowered_limit_takes_back_what_is_not_lent_and_the_rest_as_it_comes_home() -> None:
     desk = Desk()
     desk.purse.chain(KEY, "m", 0)

@@ -213,6 +213,31 @@ def test_a_key_with_new_limits_is_held_to_them_and_an_equal_one_keeps_its_counte
     assert [places.scope for places in ledger.chain(moved, "m", 0).places] == ["key:k", "team:u"]
 
 
+def test_a_key_whose_limits_were_lifted_is_held_to_them_no_longer() -> None:
+    ledger = Ledger({}, 0)
+    admitted(ledger.take(ledger.chain(KEY, "m", 0), 600, 0))
+    free = replace(KEY, limits=Limits())
+    assert ledger.chain(free, "m", 0).tokens == ()
+    admitted(ledger.take(ledger.chain(free, "other", 0), 10_000, 0))
+
+
+def test_a_busy_limit_is_used_whole_while_what_runs_fits_in_the_bucket() -> None:
+    """Requests that reserve twice what they use and run for ten seconds: none of the rate is lost to that."""
+    key = Key(id="k", hash=b"", limits=Limits(tokens_per_min=6_000))
+    ledger = Ledger({}, 0)
+    chain = ledger.chain(key, "m", 0)
+    running: list[tuple[float, Taken]] = []
+    used = 0
+    for step in range(6_000):
+        now = step / 10
+        while running and running[0][0] <= now:
+            ledger.settle(running.pop(0)[1], 10, now)
+        while isinstance(answer := ledger.take(chain, 20, now), Taken):
+            running.append((now + 10, answer))
+            used += 10
+    assert 0.97 * (6_000 + 100 * 600) <= used <= 6_000 + 100 * 600
+
+
 def test_a_key_without_limits_may_get_them_from_outside() -> None:
     ledger = Ledger({"key:plain": Limits(tokens_per_min=10)}, 0)
     plain = Key(id="plain", hash=b"")

@@ -12,13 +12,18 @@ bring back again. Giving back moves at most the request's own part of held to th
 part is spent. So the sum starts an interval at no more than the capacity, rises by no more than rate * T, and
 falls by what each request of that interval used, whether it was eaten, spent, or is still held at the end.
 
-Capping late returns at the capacity is not enough, though it is what everybody does: reserve the whole
+Capping late returns at the capacity is not enough, though it is what is usually done: reserve the whole
 bucket, wait until it is full again, take it whole a second time, and only then give the first one back
 unused. A third request now takes the bucket whole in the same instant as the second.
 
 Whose part gives way is free for the proof. All parts shrink in proportion, because then one number says it
 for all: a part taken when `eaten` was x is now amount * exp(x - eaten). No list, O(1), and nothing shrinks
 while a busy bucket's running requests have reserved less than its capacity.
+
+What it costs: while the reservations that run fit in the capacity together, callers get the whole rate.
+Beyond that the bound itself forbids it, since all of them might use all that they reserved: with answers a
+quarter as long as reserved and requests half as long as the bucket takes to fill, two thirds of the rate. A
+larger burst or a closer estimate buys it back.
 
 Use beyond what was reserved is debt: the level goes below zero and time repays it. It is never forgiven.
 

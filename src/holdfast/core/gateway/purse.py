@@ -184,6 +184,7 @@ class Purse:
         self.holder = holder
         self.opens = opens  # admit when the broker is silent
         self._limits = dict(limits)
+        self._own: dict[str, Limits] = {}  # of keys that bring their limits with them
         self._clamps: dict[str, float] = {}
         self._pockets: dict[str, Pocket] = {}
         self._active: dict[Pocket, None] = {}
@@ -208,8 +209,8 @@ class Purse:
 
     def _link(self, key: Key, model: str) -> PurseChain:
         own = scope_of_key(key.id)
-        if key.limits != NO_LIMITS and self._limits.get(own) != key.limits:
-            self._limits[own] = key.limits
+        if self._own.get(own, NO_LIMITS) != key.limits:
+            self._own[own] = key.limits
             self._chains_kept -= len(self._chains.pop(key.id, ()))
         pockets = [one for scope in scopes_of(key, model) for one in self._pockets_of(scope)]
         chain = PurseChain(key, pockets)
@@ -220,8 +221,10 @@ class Purse:
         return chain
 
     def _pockets_of(self, scope: str) -> list[Pocket]:
-        limits = self._limits.get(scope)
-        if limits is None:
+        limits = self._own.get(scope, NO_LIMITS)
+        if limits == NO_LIMITS:
+            limits = self._limits.get(scope, NO_LIMITS)
+        if limits == NO_LIMITS:
             return []
         share = self._clamps.get(scope, 1.0)
         tokens = limits.tokens_per_min if limits.tokens_burst is None else limits.tokens_burst
@@ -258,6 +261,7 @@ class Purse:
         own = scope_of_key(key)
         self._forget_chains()
         self._clamps.pop(own, None)
+        self._own.pop(own, None)
         for scope in [s for s in self._limits if s == own or s.startswith(own + "/")]:
             del self._limits[scope]
         for name in [
