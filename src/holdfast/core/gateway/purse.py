@@ -508,5 +508,10 @@ def denial(pocket: Pocket, need: float, now: float) -> Refusal | None:
 
 
 def tightest(pockets: tuple[Pocket, ...]) -> tuple[Pocket, float]:
-    found = min(pockets, key=lambda pocket: pocket.have + pocket.left)
-    return found, min(found.capacity, found.have + found.left)
+    least = pockets[0]
+    level = inf
+    for pocket in pockets:
+        left = pocket.have + pocket.left
+        if left < level:
+            least, level = pocket, left
+    return least, level if level < least.capacity else least.capacity
