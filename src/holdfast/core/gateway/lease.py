@@ -1,0 +1,364 @@
+"""How do many workers share one limit without asking for every request?
+
+The broker lends each holder a slice of what there is, and the holder admits from its slice (`purse`). A slice
+is taken off the level when it is granted. The rule that keeps the bound of `bucket` over every interval,
+however many holders there are: level + held + out <= capacity, always, where `out` is all that was granted
+and neither said to be spent, nor returned, nor lapsed. So the broker's bucket is filled only up to capacity -
+out: a slice may be spent to the last token at any moment, and until then its room is not given to the clock.
+
+Why it holds. A grant moves from level to out. Spending, once told, moves from out to held, because a running
+request may still return a part of it; from there on `bucket` proves the rest. Until it is told it stays in
+out, which is stricter. A return moves from out to level. A lapse drops out and raises nothing: it counts as
+spent. None of them raises the sum; only the clock does, up to the capacity. A holder spends only what it
+holds, and it never holds more than the broker's out for it:
+- an ask says in whole what the holder has (not what changed), so a lost grant is returned by the next ask;
+- a holder listens only to the answer to its latest ask, and the broker only to asks newer than the last;
+- a holder's lease ends `TTL_S` after it sent the ask, the broker's end of the same lease `LAPSE_S` after it
+  heard it: later by the way of the message and by half a second for clocks that run unequally. How they are
+  set is no matter: no instant is ever sent.
+What is told twice because an answer was lost is charged twice, and a return is told once and then never
+again: lost messages, late ones and crashes can only admit less.
+
+Places (requests at once) are whole; those of a silent holder come back when the lease lapses, since a crashed
+worker's requests died with it. A holder cut off but alive keeps its running requests, so for as long as these
+run there may be more at once than the limit; it says so when it is heard again, and then gets no more. Totals
+have no clock: what was drawn stays drawn until it is returned, for ever if its holder crashed.
+
+A lowered limit binds all once the slices out there are used or over, which is at most `LAPSE_S`. A broker
+that starts anew beside holders of the old one's leases (`resumed`) lends nothing until those are over and
+starts empty.
+
+Refused: asking per request, which costs more than the whole request; counting in each worker and adding up
+later, which lets every worker admit the whole limit; dividing the limit by the number of workers, which
+refuses what one busy worker needs while the others idle.
+"""
+
+from collections.abc import Mapping
+from math import ceil, exp, floor, inf
+
+import msgspec
+
+from holdfast.core.gateway.bucket import Bucket
+from holdfast.core.gateway.quota import MINUTE_S, PLACE_WAIT_S
+from holdfast.model.gateway import Limits, scope_of_key
+
+TTL_S = 2.0
+LAPSE_S = 2.5
+SLICE_S = 0.25
+TOTAL_SHARE = 0.01
+TOTAL_SLICE_MIN = 1_000
+PLACES_SHARE = 1 / 16
+HOLDER_FORGOTTEN_S = 3_600.0  # no message is that late
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+    """What a holder says of one counter."""
+
+    has: float  # all that it holds and has not spent
+    wants: float = 0.0  # more than that, whole or not at all
+    spent: float = 0.0  # told here for the first time, or again if the last ask had no answer
+    debt: float = 0.0  # used beyond what it held
+    freed: float = 0.0  # ended: the part of earlier spending that could have come back ...
+    back: float = 0.0  # ... and what of it does
+    mark: float = 0.0  # how much was eaten when these two were counted
+
+
+class Ask(msgspec.Struct, frozen=True):
+    holder: str  # a new one for every life of a worker
+    number: int  # grows with every ask
+    term: str  # of the broker, as its last answer said
+    full: bool  # the holder has nothing but what is named here
+    parts: dict[str, Part]
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True):
+    amount: float
+    mark: float  # how much is eaten
+    holds: bool  # all that was said to be spent is held at this mark
+    left: float  # what the broker has left
+    wait_s: float = 0.0  # until what was wanted may be there; inf: never again
+
+
+class Grants(msgspec.Struct, frozen=True):
+    number: int
+    term: str
+    grants: dict[str, Grant]
+
+
+class Lease:
+    __slots__ = ("out", "until")
+
+    def __init__(self) -> None:
+        self.out = 0.0
+        self.until = 0.0
+
+
+class LentRate:
+    """A bucket whose capacity is what is not lent out."""
+
+    def __init__(self, per_min: float, burst: float, now: float) -> None:
+        self.bucket = Bucket(burst, per_min / MINUTE_S, now)
+        self.out = 0.0
+
+    def change(self, per_min: float, burst: float, now: float) -> None:
+        self.bucket.change(burst - self.out, per_min / MINUTE_S, now)
+
+    def _take_home(self, lease: Lease, amount: float) -> None:
+        lease.out -= amount
+        self.out -= amount
+        self.bucket.capacity += amount
+
+    def hear(self, lease: Lease, part: Part, trusted: bool, now: float) -> bool:
+        bucket = self.bucket
+        bucket.fill(now)
+        if trusted and part.freed > 0.0:
+            share = exp(min(0.0, part.mark - bucket.eaten))
+            freed = min(part.freed * share, bucket.held)
+            bucket.held -= freed
+            bucket.level += min(part.back * share, freed)
+        bucket.level -= part.debt
+        gone = max(0.0, lease.out - part.has)
+        spent = min(part.spent, gone)
+        self._take_home(lease, gone)
+        bucket.held += spent
+        bucket.level += gone - spent
+        return spent >= part.spent
+
+    def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
+        bucket = self.bucket
+        bucket.fill(now)
+        if bucket.level < wants:
+            wait = bucket.wait_s(wants, now)
+            if wants > bucket.capacity and wants <= bucket.capacity + self.out and bucket.rate > 0.0:
+                wait = max(LAPSE_S, (wants - bucket.level) / bucket.rate)
+            return 0.0, wait
+        amount = max(wants, float(floor(min(bucket.level, bucket.rate * SLICE_S))))
+        bucket.level -= amount
+        self._take_home(lease, -amount)
+        return amount, 0.0
+
+    def lapse(self, lease: Lease, now: float) -> None:
+        """Its room is the clock's again from the moment at which the lease was over, noticed or not."""
+        self.bucket.fill(min(now, lease.until))
+        self._take_home(lease, lease.out)
+
+    @property
+    def left(self) -> float:
+        return self.bucket.level
+
+    @property
+    def eaten(self) -> float:
+        return self.bucket.eaten
+
+
+class LentPlaces:
+    eaten = 0.0
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.out = 0.0
+
+    def hear(self, lease: Lease, part: Part, trusted: bool, now: float) -> bool:
+        """What runs, runs: a holder that was thought silent says what it has, even beyond the limit."""
+        self.out += part.has - lease.out
+        lease.out = part.has
+        return True
+
+    def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
+        if self.left < wants:
+            return 0.0, inf if wants > self.limit else PLACE_WAIT_S
+        amount = max(wants, float(floor(min(self.left, self.limit * PLACES_SHARE))))
+        self.out += amount
+        lease.out += amount
+        return amount, 0.0
+
+    def lapse(self, lease: Lease, now: float) -> None:
+        self.out -= lease.out
+        lease.out = 0.0
+
+    @property
+    def left(self) -> float:
+        return self.limit - self.out
+
+
+class LentTotal:
+    eaten = 0.0
+
+    def __init__(self, limit: int, drawn: float) -> None:
+        self.limit = limit
+        self.drawn = drawn
+        self.out = 0.0
+
+    def hear(self, lease: Lease, part: Part, trusted: bool, now: float) -> bool:
+        gone = max(0.0, lease.out - part.has)
+        self.drawn += part.debt - (gone - min(gone, part.spent))
+        lease.out -= gone
+        self.out -= gone
+        return True
+
+    def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
+        if self.left < wants:
+            return 0.0, inf if self.left + self.out < wants else LAPSE_S
+        amount = max(wants, float(floor(min(self.left, max(self.limit * TOTAL_SHARE, TOTAL_SLICE_MIN)))))
+        self.drawn += amount
+        self.out += amount
+        lease.out += amount
+        return amount, 0.0
+
+    def lapse(self, lease: Lease, now: float) -> None:
+        """It stays drawn; should its holder be heard again, it may still return it."""
+
+    @property
+    def left(self) -> float:
+        return self.limit - self.drawn
+
+
+Lent = LentRate | LentPlaces | LentTotal
+
+
+class Holder:
+    __slots__ = ("at", "leases", "number")
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.at = 0.0
+        self.leases: dict[str, Lease] = {}
+
+
+def counter(kind: str, scope: str) -> str:
+    return f"{kind}|{scope}"
+
+
+class Broker:
+    """The one that knows what there is. Its host carries messages, calls `lapse` about once a second, and
+    writes down `drawn`."""
+
+    def __init__(
+        self,
+        limits: Mapping[str, Limits],
+        now: float,
+        boot: str,
+        drawn: Mapping[str, int] | None = None,
+        resumed: bool = False,
+    ) -> None:
+        self._boot = boot
+        self._dropped = 0
+        self._drawn = dict(drawn or {})
+        self._limits: dict[str, Limits] = {}
+        self._clamps: dict[str, float] = {}
+        self._counters: dict[str, Lent] = {}
+        self._holders: dict[str, Holder] = {}
+        self._quiet_until = now + LAPSE_S if resumed else now
+        for scope, found in limits.items():
+            self.set_limits(scope, found, now)
+
+    @property
+    def term(self) -> str:
+        """Changes when a counter has ended, and with it the meaning of its marks."""
+        return f"{self._boot}.{self._dropped}"
+
+    def set_limits(self, scope: str, limits: Limits, now: float) -> None:
+        self._limits[scope] = limits
+        share = self._clamps.get(scope, 1.0)
+        self._set_rate(counter("tokens", scope), limits.tokens_per_min, limits.tokens_burst, share, now)
+        self._set_rate(counter("requests", scope), limits.requests_per_min, limits.requests_burst, share, now)
+        name = counter("concurrent", scope)
+        if limits.concurrent is None:
+            self._drop(name)
+        elif isinstance(places := self._counters.get(name), LentPlaces):
+            places.limit = limits.concurrent
+        else:
+            self._counters[name] = LentPlaces(limits.concurrent)
+        name = counter("total", scope)
+        if limits.tokens_total is None:
+            self._drop(name)
+        elif isinstance(total := self._counters.get(name), LentTotal):
+            total.limit = limits.tokens_total
+        else:
+            self._counters[name] = LentTotal(limits.tokens_total, self._drawn.get(scope, 0))
+
+    def _set_rate(self, name: str, per_min: int | None, burst: int | None, share: float, now: float) -> None:
+        if per_min is None:
+            self._drop(name)
+            return
+        rate, most = per_min * share, (per_min if burst is None else burst) * share
+        if isinstance(known := self._counters.get(name), LentRate):
+            known.change(rate, most, now)
+            return
+        made = self._counters[name] = LentRate(rate, most, now)
+        if now < self._quiet_until:
+            made.bucket.level = 0.0
+            made.bucket.at = self._quiet_until
+
+    def _drop(self, name: str) -> None:
+        lent = self._counters.pop(name, None)
+        if lent is None:
+            return
+        if isinstance(lent, LentTotal):
+            self._drawn[name.partition("|")[2]] = ceil(lent.drawn)
+        self._dropped += 1
+        for holder in self._holders.values():
+            holder.leases.pop(name, None)
+
+    def set_clamp(self, key: str, share: float, now: float) -> None:
+        scope = scope_of_key(key)
+        self._clamps[scope] = share
+        self.set_limits(scope, self._limits.get(scope, Limits()), now)
+
+    def forget_key(self, key: str, now: float) -> None:
+        own = scope_of_key(key)
+        for scope in [s for s in self._limits if s == own or s.startswith(own + "/")]:
+            self.set_limits(scope, Limits(), now)
+            del self._limits[scope]
+        self._clamps.pop(own, None)
+
+    def drawn(self) -> dict[str, int]:
+        """Of each budget: what is used or lent."""
+        found = {name: one for name, one in self._counters.items() if isinstance(one, LentTotal)}
+        return {name.partition("|")[2]: ceil(one.drawn) for name, one in found.items()}
+
+    def ask(self, ask: Ask, now: float) -> Grants:
+        """Hear what the holder says of what it had, then lend what it wants."""
+        holder = self._holders.setdefault(ask.holder, Holder())
+        if ask.number <= holder.number:
+            return Grants(ask.number, self.term, {})
+        holder.number, holder.at = ask.number, now
+        said = dict(ask.parts)
+        if ask.full:
+            said |= {name: Part(0.0) for name in holder.leases if name not in said}
+        heard = {name: self._hear(holder, name, part, ask.term, now) for name, part in said.items()}
+        quiet = self._quiet_until - now
+        grants = {}
+        for name, part in ask.parts.items():
+            if (lent := self._counters.get(name)) is None:
+                grants[name] = Grant(0.0, 0.0, False, 0.0, PLACE_WAIT_S)  # it has not heard of that limit yet
+                continue
+            amount, wait = 0.0, 0.0
+            if part.wants > 0.0:
+                lease = holder.leases[name]
+                amount, wait = (0.0, quiet) if quiet > 0.0 else lent.grant(lease, part.wants, now)
+            grants[name] = Grant(amount, lent.eaten, heard[name], lent.left, wait)
+        for name in [n for n, lease in holder.leases.items() if lease.out == 0.0]:
+            del holder.leases[name]
+        return Grants(ask.number, self.term, grants)
+
+    def _hear(self, holder: Holder, name: str, part: Part, term: str, now: float) -> bool:
+        lent = self._counters.get(name)
+        if lent is None:
+            return False
+        lease = holder.leases.setdefault(name, Lease())
+        if now >= lease.until:
+            lent.lapse(lease, now)
+        lease.until = now + LAPSE_S
+        return lent.hear(lease, part, term == self.term, now)
+
+    def lapse(self, now: float) -> None:
+        """Leases of holders that have said nothing for too long count as spent."""
+        for name, holder in list(self._holders.items()):
+            for lent_name, lease in list(holder.leases.items()):
+                if now >= lease.until:
+                    self._counters[lent_name].lapse(lease, now)
+                    if lease.out == 0.0:
+                        del holder.leases[lent_name]
+            if now - holder.at > HOLDER_FORGOTTEN_S:
+                del self._holders[name]

@@ -1,0 +1,277 @@
+"""Many holders, lost, late and doubled messages, crashes, clocks set differently: together they never admit
+more than one bucket would, and what a crash took comes back.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from holdfast.core.gateway.lease import LAPSE_S, Ask, Broker, Grants, LentPlaces, LentRate
+from holdfast.core.gateway.purse import Purse, PurseTaken, Short
+from holdfast.model.gateway import GLOBAL, Key, Limits
+
+KEY = Key(id="k", hash=b"")
+TOKENS, PER_S, REQUESTS, REQUESTS_PER_S, BUDGET = 100, 10, 20, 2, 3_000
+LIMITS = Limits(
+    tokens_per_min=60 * PER_S,
+    tokens_burst=TOKENS,
+    requests_per_min=60 * REQUESTS_PER_S,
+    requests_burst=REQUESTS,
+    tokens_total=BUDGET,
+)
+SLACK = 1e-6
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink these stories takes minutes
+
+
+@dataclass
+class Admitted:
+    at: float
+    tokens: float
+    requests: float = 1.0
+
+
+@dataclass
+class Running:
+    taken: PurseTaken
+    admitted: Admitted
+
+
+@dataclass
+class Worker:
+    purse: Purse
+    skew: float
+    running: list[Running] = field(default_factory=list)
+    wants: dict[str, float] = field(default_factory=dict)
+
+
+class Network:
+    """A broker and its holders; a message is bytes in a list until it is delivered, in any order, or lost."""
+
+    def __init__(self, limits: Limits = LIMITS, workers: int = 3, opens: bool = False) -> None:
+        self.limits = limits
+        self.opens = opens
+        self.now = 0.0
+        self.skew = 1_000.0
+        self.broker = Broker({GLOBAL: limits}, self.skew, "b")
+        self.lives = 0
+        self.workers = [self.born() for _ in range(workers)]
+        self.asks: list[tuple[Worker, bytes]] = []
+        self.answers: list[tuple[Worker, bytes]] = []
+        self.admitted: list[Admitted] = []
+
+    def born(self) -> Worker:
+        self.lives += 1
+        skew = 77.7 * self.lives
+        return Worker(Purse(f"h{self.lives}", {GLOBAL: self.limits}, self.now + skew, self.opens), skew)
+
+    def take(self, worker: Worker, amount: int) -> bool:
+        chain = worker.purse.chain(KEY, "m", self.now + worker.skew)
+        answer = worker.purse.take(chain, amount, self.now + worker.skew)
+        if isinstance(answer, Short):
+            worker.wants = answer.wants
+        if not isinstance(answer, PurseTaken):
+            return False
+        self.admitted.append(Admitted(self.now, amount))
+        worker.running.append(Running(answer, self.admitted[-1]))
+        return True
+
+    def try_to_take(self, worker: Worker, amount: int) -> None:
+        self.take(worker, amount)
+
+    def end(self, worker: Worker, how: str, share: float) -> None:
+        if not worker.running:
+            return
+        one = worker.running.pop(0 if share < 0.5 else -1)
+        now = self.now + worker.skew
+        if how == "refund":
+            one.admitted.tokens = one.admitted.requests = 0
+            assert worker.purse.refund(one.taken, now)
+        elif how == "unknown":
+            assert worker.purse.settle(one.taken, None, now)
+        else:
+            used = int(one.taken.tokens * share)
+            one.admitted.tokens = used
+            assert worker.purse.settle(one.taken, used, now)
+        assert not worker.purse.settle(one.taken, 0, now)
+        assert not worker.purse.refund(one.taken, now)
+
+    def send(self, worker: Worker, full: bool) -> None:
+        ask = worker.purse.ask(self.now + worker.skew, worker.wants, full)
+        worker.wants = {}
+        self.asks.append((worker, msgspec.msgpack.encode(ask)))
+
+    def to_broker(self, at: int, keep: bool = False) -> None:
+        if self.asks:
+            worker, sent = self.asks[at % len(self.asks)]
+            if not keep:
+                del self.asks[at % len(self.asks)]
+            answer = self.broker.ask(msgspec.msgpack.decode(sent, type=Ask), self.now + self.skew)
+            self.answers.append((worker, msgspec.msgpack.encode(answer)))
+
+    def to_worker(self, at: int) -> None:
+        if self.answers:
+            worker, sent = self.answers.pop(at % len(self.answers))
+            worker.purse.hear(msgspec.msgpack.decode(sent, type=Grants), self.now + worker.skew)
+
+    def exchange(self, worker: Worker, full: bool = False) -> None:
+        self.send(worker, full)
+        self.to_broker(-1)
+        self.to_worker(-1)
+
+    def work(self, worker: Worker, amount: int) -> None:
+        if not self.take(worker, amount) and worker.wants:
+            self.exchange(worker)
+            self.take(worker, amount)
+
+    def sit(self, seconds: float) -> None:
+        """Nobody does anything, and the broker's host calls `lapse` once a second, as it should."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 1.0
+            self.broker.lapse(self.now + self.skew)
+
+    def crash(self, at: int) -> None:
+        self.workers[at] = self.born()
+
+    def check(self) -> None:
+        for first, start in enumerate(self.admitted):
+            tokens = requests = 0.0
+            for one in self.admitted[first:]:
+                tokens += one.tokens
+                requests += one.requests
+                assert tokens <= TOKENS + PER_S * (one.at - start.at) + SLACK
+                assert requests <= REQUESTS + REQUESTS_PER_S * (one.at - start.at) + SLACK
+        assert sum(one.tokens for one in self.admitted) <= BUDGET
+        used = sum(one.tokens for one in self.admitted)
+        assert used <= self.broker.drawn()[GLOBAL] <= BUDGET
+        self.check_broker()
+
+    def check_broker(self) -> None:
+        """Nobody holds more than the broker believes, and with that all fits."""
+        for kind, capacity in (("tokens", TOKENS), ("requests", REQUESTS)):
+            lent = self.broker._counters[f"{kind}|{GLOBAL}"]
+            assert isinstance(lent, LentRate)
+            assert lent.bucket.level + lent.bucket.held + lent.out <= capacity + SLACK
+            held = 0.0
+            for worker in self.workers:
+                pocket = worker.purse._pockets.get(f"{kind}|{GLOBAL}")
+                if pocket is not None and self.now + worker.skew < pocket.until:
+                    held += pocket.have
+            assert held <= lent.out + SLACK
+
+
+OPS: dict[str, Callable[[Network, int, int, float], None]] = {
+    "tick": lambda net, at, amount, share: setattr(net, "now", net.now + share),
+    "wait": lambda net, at, amount, share: setattr(net, "now", net.now + 5 * share),
+    "fill": lambda net, at, amount, share: setattr(net, "now", net.now + 10),
+    "work": lambda net, at, amount, share: net.work(net.workers[at % 3], amount),
+    "work more": lambda net, at, amount, share: net.work(net.workers[at % 3], amount),
+    "work most": lambda net, at, amount, share: net.work(net.workers[at % 3], amount),
+    "take": lambda net, at, amount, share: net.try_to_take(net.workers[at % 3], amount),
+    "settle": lambda net, at, amount, share: net.end(net.workers[at % 3], "settle", share),
+    "settle too": lambda net, at, amount, share: net.end(net.workers[at % 3], "settle", share),
+    "unknown": lambda net, at, amount, share: net.end(net.workers[at % 3], "unknown", share),
+    "refund": lambda net, at, amount, share: net.end(net.workers[at % 3], "refund", share),
+    "exchange": lambda net, at, amount, share: net.exchange(net.workers[at % 3], full=True),
+    "send": lambda net, at, amount, share: net.send(net.workers[at % 3], full=share < 0.5),
+    "deliver": lambda net, at, amount, share: net.to_broker(at),
+    "deliver twice": lambda net, at, amount, share: net.to_broker(at, keep=True),
+    "answer": lambda net, at, amount, share: net.to_worker(at),
+    "drop": lambda net, at, amount, share: net.asks.clear() if share < 0.5 else net.answers.clear(),
+    "crash": lambda net, at, amount, share: net.crash(at % 3),
+    "lapse": lambda net, at, amount, share: net.broker.lapse(net.now + net.skew),
+}
+stories = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(OPS)),
+        st.integers(0, 8),
+        st.one_of(st.sampled_from([100, 50, 10]), st.integers(0, 100)),
+        st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1)),
+    ),
+    max_size=60,
+)
+Story = list[tuple[str, int, int, float]]
+
+
+def play(net: Network, story: Story) -> None:
+    for op, at, amount, share in story:
+        OPS[op](net, at, amount, share)
+        net.check()
+
+
+@settings(max_examples=400, deadline=None, phases=PHASES)
+@given(stories)
+def test_all_holders_together_admit_no_more_than_one_bucket(story: Story) -> None:
+    play(Network(), story)
+
+
+@settings(max_examples=150, deadline=None, phases=PHASES)
+@given(stories)
+def test_what_was_lent_comes_back_when_the_leases_are_over(story: Story) -> None:
+    """However the story went: with nobody left who holds anything, the whole bucket may be had again."""
+    net = Network()
+    play(net, story)
+    for at in range(3):
+        net.crash(at)
+    net.sit(TOKENS / PER_S + LAPSE_S + 1)
+    left = BUDGET - net.broker.drawn()[GLOBAL]
+    amount = min(TOKENS, left)
+    before = len(net.admitted)
+    net.work(net.workers[0], amount)
+    assert len(net.admitted) == before + 1
+    net.check()
+
+
+@settings(max_examples=150, deadline=None, phases=PHASES)
+@given(stories)
+def test_a_living_holder_does_not_starve_the_others(story: Story) -> None:
+    """Idle holders return their slices with the next two full asks: one tells what was spent, one returns."""
+    net = Network()
+    play(net, story)
+    net.asks.clear()
+    net.answers.clear()
+    for worker in net.workers[1:]:
+        worker.wants = {}
+        net.exchange(worker, full=True)
+        net.exchange(worker, full=True)
+    net.workers[0].wants = {}
+    net.sit(TOKENS / PER_S + LAPSE_S + 1)
+    amount = min(TOKENS, BUDGET - net.broker.drawn()[GLOBAL])
+    before = len(net.admitted)
+    net.work(net.workers[0], amount)
+    assert len(net.admitted) == before + 1
+
+
+places_ops = st.lists(
+    st.tuples(
+        st.sampled_from(["work", "work", "work", "settle", "crash", "exchange"]),
+        st.integers(0, 2),
+        st.floats(0, 0.5),
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=150, deadline=None, phases=PHASES)
+@given(places_ops)
+def test_places_are_never_exceeded_while_holders_are_heard(story: list[tuple[str, int, float]]) -> None:
+    net = Network(Limits(concurrent=5))
+    for op, at, tick in story:
+        net.now += tick
+        for worker in net.workers:
+            net.exchange(worker, full=True)
+        net.broker.lapse(net.now + net.skew)
+        OPS[op](net, at, 1, tick)
+        assert sum(len(worker.running) for worker in net.workers) <= 5
+        lent = net.broker._counters[f"concurrent|{GLOBAL}"]
+        assert isinstance(lent, LentPlaces)
+        assert 0 <= lent.out <= 5
+    for at in range(3):
+        net.crash(at)
+    net.sit(LAPSE_S + 1)
+    for _ in range(5):
+        net.work(net.workers[0], 1)
+    assert len(net.workers[0].running) == 5

@@ -1,0 +1,438 @@
+"""A broker and the purses that live on what it lends: what is asked, granted, told and lost."""
+
+import math
+
+import pytest
+
+from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Broker, Grants, LentRate
+from holdfast.core.gateway.purse import DENIAL_S, Purse, PurseTaken, Short
+from holdfast.core.gateway.quota import Refusal
+from holdfast.model.gateway import GLOBAL, Key, Limits
+
+KEY = Key(id="k", hash=b"", team="t")
+TOKENS = f"tokens|{GLOBAL}"
+TOTAL = f"total|{GLOBAL}"
+PLACES = f"concurrent|{GLOBAL}"
+RATE = Limits(tokens_per_min=6_000)
+
+
+class Desk:
+    """One broker and one purse that reach each other at once, unless told otherwise."""
+
+    def __init__(self, limits: Limits = RATE, opens: bool = False) -> None:
+        self.broker = Broker({GLOBAL: limits}, 0.0, "first")
+        self.purse = Purse("h", {GLOBAL: limits}, 0.0, opens)
+
+    def exchange(self, now: float, wants: dict[str, float] | None = None, full: bool = True) -> Grants:
+        grants = self.broker.ask(self.purse.ask(now, wants, full), now)
+        assert self.purse.hear(grants, now)
+        return grants
+
+    def try_once(self, tokens: int, now: float) -> PurseTaken | Refusal | Short:
+        return self.purse.take(self.purse.chain(KEY, "m", now), tokens, now)
+
+    def take(self, tokens: int, now: float) -> PurseTaken | Refusal | Short:
+        answer = self.try_once(tokens, now)
+        if isinstance(answer, Short):
+            self.exchange(now, answer.wants, full=False)
+            answer = self.try_once(tokens, now)
+        return answer
+
+    def admit(self, tokens: int, now: float) -> PurseTaken:
+        answer = self.take(tokens, now)
+        assert isinstance(answer, PurseTaken), answer
+        return answer
+
+    def refuse(self, tokens: int, now: float) -> Refusal:
+        answer = self.take(tokens, now)
+        assert isinstance(answer, Refusal), answer
+        return answer
+
+    @property
+    def level(self) -> float:
+        return self.broker._counters[TOKENS].left
+
+    @property
+    def have(self) -> float:
+        return self.purse._pockets[TOKENS].have
+
+
+def test_an_empty_purse_says_what_it_is_short_of_and_then_admits() -> None:
+    desk = Desk()
+    answer = desk.try_once(100, 0)
+    assert isinstance(answer, Short)
+    assert answer.wants == {TOKENS: 100}
+    desk.exchange(0, answer.wants, full=False)
+    assert isinstance(desk.try_once(100, 0), PurseTaken)
+
+
+def test_a_slice_is_a_quarter_second_of_the_rate_or_what_is_wanted() -> None:
+    desk = Desk()
+    desk.admit(1, 0)
+    assert desk.have == 6_000 / 60 * SLICE_S - 1
+    desk.admit(1_000, 0)
+    assert desk.level == 6_000 - 25 - (1_000 - 24)
+
+
+def test_within_its_slice_a_purse_asks_nobody() -> None:
+    desk = Desk()
+    desk.admit(1, 0)
+    for _ in range(24):
+        assert isinstance(desk.try_once(1, 0.1), PurseTaken)
+    assert isinstance(desk.try_once(1, 0.1), Short)
+
+
+def test_what_the_broker_lacks_is_refused_with_its_wait_and_not_asked_again_at_once() -> None:
+    desk = Desk()
+    desk.purse.settle(desk.admit(5_900, 0), 5_900, 0)
+    desk.exchange(0)
+    answer = desk.refuse(300, 0)
+    assert (answer.kind, answer.scope, answer.limit) == ("tokens", GLOBAL, 6_000)
+    assert answer.wait_s == pytest.approx(2, abs=1e-3)
+    again = desk.try_once(300, DENIAL_S / 2)
+    assert isinstance(again, Refusal)
+    assert again.wait_s == pytest.approx(2 - DENIAL_S / 2, abs=1e-3)
+    assert isinstance(desk.try_once(300, DENIAL_S), Short)
+    desk.admit(300, 2.01)
+
+
+def test_a_refusal_of_much_does_not_refuse_little() -> None:
+    desk = Desk()
+    desk.admit(5_900, 0)
+    desk.refuse(300, 0)
+    desk.admit(50, 0)
+
+
+def test_a_request_beyond_the_capacity_is_never_asked_for() -> None:
+    answer = Desk().try_once(6_001, 0)
+    assert isinstance(answer, Refusal)
+    assert (answer.kind, answer.wait_s) == ("never", math.inf)
+
+
+def test_settled_before_it_is_told_the_unused_stays_in_the_slice() -> None:
+    desk = Desk()
+    taken = desk.admit(1_000, 0)
+    assert desk.purse.settle(taken, 10, 0.1)
+    assert not desk.purse.settle(taken, 0, 0.1)
+    assert desk.have == 990
+    assert desk.level == 5_000
+
+
+def test_settled_after_it_was_told_the_unused_comes_back_by_the_broker() -> None:
+    desk = Desk()
+    taken = desk.admit(1_000, 0)
+    desk.exchange(0)
+    assert desk.level == 5_000
+    desk.purse.settle(taken, 10, 0)
+    desk.exchange(0)
+    assert desk.level == pytest.approx(5_990)
+
+
+def test_settled_while_the_answer_is_on_its_way_the_unused_comes_back_later() -> None:
+    desk = Desk()
+    taken = desk.admit(1_000, 0)
+    grants = desk.broker.ask(desk.purse.ask(0, full=True), 0)
+    desk.purse.settle(taken, 10, 0)
+    desk.purse.hear(grants, 0)
+    desk.exchange(0)
+    assert desk.level == pytest.approx(5_990)
+
+
+def test_a_lost_answer_costs_the_unused_part_and_never_more() -> None:
+    desk = Desk()
+    taken = desk.admit(1_000, 0)
+    desk.broker.ask(desk.purse.ask(0, full=True), 0)
+    desk.purse.settle(taken, 10, 0)
+    desk.exchange(0)
+    desk.exchange(0)
+    assert desk.level == pytest.approx(5_000)
+
+
+def test_a_lost_ask_is_made_good_by_the_next() -> None:
+    desk = Desk()
+    desk.admit(1_000, 0)
+    desk.purse.ask(0, full=True)
+    desk.exchange(0)
+    lent = desk.broker._counters[TOKENS]
+    assert isinstance(lent, LentRate)
+    assert (lent.out, lent.bucket.level, lent.bucket.held) == (0, 5_000, 1_000)
+
+
+def test_a_lost_grant_is_returned_by_the_next_ask() -> None:
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    desk.broker.ask(desk.purse.ask(0, {TOKENS: 4_000}), 0)
+    assert desk.level == 2_000
+    desk.exchange(0)
+    assert desk.level == 6_000
+
+
+def test_an_answer_to_an_earlier_ask_is_not_listened_to() -> None:
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    early = desk.broker.ask(desk.purse.ask(0, {TOKENS: 100}), 0)
+    desk.exchange(0)
+    assert not desk.purse.hear(early, 0)
+    assert desk.have == 0
+
+
+def test_an_ask_that_arrives_twice_lends_once() -> None:
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    ask = desk.purse.ask(0, {TOKENS: 100})
+    first = desk.broker.ask(ask, 0)
+    assert desk.broker.ask(ask, 0).grants == {}
+    assert desk.level == 5_900
+    assert desk.purse.hear(first, 0)
+    assert not desk.purse.hear(first, 0)
+    assert desk.have == 100
+
+
+def test_use_beyond_the_reservation_lowers_the_broker_below_zero() -> None:
+    desk = Desk()
+    desk.purse.settle(desk.admit(6_000, 0), 7_000, 0)
+    desk.exchange(0)
+    assert desk.level == -1_000
+    assert desk.refuse(1, 0).wait_s == pytest.approx(10.01, abs=1e-3)
+
+
+def test_an_unknown_use_keeps_its_reservation() -> None:
+    desk = Desk()
+    desk.purse.settle(desk.admit(1_000, 0), None, 0)
+    desk.exchange(0)
+    desk.exchange(0)
+    assert desk.level == 5_000
+
+
+def test_what_runs_over_may_be_told_early() -> None:
+    desk = Desk()
+    taken = desk.admit(1_000, 0)
+    assert desk.purse.top_up(taken, 500, 0)
+    desk.exchange(0)
+    assert desk.level == 4_500
+    desk.purse.settle(taken, 1_600, 0)
+    desk.exchange(0)
+    assert desk.level == 4_400
+    assert not desk.purse.top_up(taken, 1, 0)
+
+
+def test_a_refund_brings_the_request_back_too() -> None:
+    desk = Desk(Limits(requests_per_min=60))
+    name = f"requests|{GLOBAL}"
+    at_once = desk.admit(5, 0)
+    assert desk.purse.refund(at_once, 0)
+    told = desk.admit(5, 0)
+    desk.exchange(0)
+    assert desk.purse.refund(told, 0)
+    desk.exchange(0)
+    desk.exchange(0)
+    assert desk.broker._counters[name].left == pytest.approx(60)
+
+
+def test_nothing_is_spent_of_a_lease_that_is_over_by_the_purses_own_count() -> None:
+    desk = Desk()
+    desk.exchange(0)
+    desk.purse.chain(KEY, "m", 0)
+    grants = desk.broker.ask(desk.purse.ask(0, {TOKENS: 100}), 1.0)
+    desk.purse.hear(grants, 1.5)
+    assert isinstance(desk.try_once(10, TTL_S - 0.01), PurseTaken)
+    assert isinstance(desk.try_once(10, TTL_S), Short)
+
+
+def test_what_was_taken_from_a_lease_that_has_ended_does_not_go_into_the_next() -> None:
+    """The broker counted it as spent when the lease lapsed, so it may not be had a second time."""
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    desk.exchange(0, {TOKENS: 5_000})
+    ask = desk.purse.ask(1.9, {TOKENS: 100}, full=False)
+    taken = desk.try_once(5_000, 1.95)
+    assert isinstance(taken, PurseTaken)
+    desk.broker.lapse(2.5)
+    desk.purse.hear(desk.broker.ask(ask, 2.6), 2.7)
+    desk.purse.settle(taken, 0, 2.8)
+    lent = desk.broker._counters[TOKENS]
+    assert isinstance(lent, LentRate)
+    assert desk.have == lent.out == 100
+
+
+def test_an_answer_that_took_longer_than_the_lease_is_worth_nothing() -> None:
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    grants = desk.broker.ask(desk.purse.ask(0, {TOKENS: 100}), 1.0)
+    assert desk.purse.hear(grants, TTL_S)
+    assert desk.have == 0
+
+
+def test_the_slice_of_a_crashed_holder_counts_as_spent_and_its_room_fills_again() -> None:
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    desk.exchange(0, {TOKENS: 6_000})
+    desk.broker.lapse(LAPSE_S - 0.1)
+    assert desk.level == 0
+    desk.broker.lapse(LAPSE_S)
+    other = Purse("other", {GLOBAL: RATE}, 0.0)
+    other.chain(KEY, "m", 0)
+    answer = desk.broker.ask(other.ask(LAPSE_S + 1, {TOKENS: 100}), LAPSE_S + 1)
+    assert answer.grants[TOKENS].amount == 100
+
+
+def test_the_clock_does_not_fill_what_is_lent() -> None:
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    desk.exchange(0, {TOKENS: 5_000})
+    other = Purse("other", {GLOBAL: RATE}, 0.0)
+    other.chain(KEY, "m", 0)
+    answer = desk.broker.ask(other.ask(2, {TOKENS: 1_001}), 2).grants[TOKENS]
+    assert (answer.amount, answer.left) == (0, 1_000)
+    assert answer.wait_s >= LAPSE_S
+
+
+def test_an_idle_slice_goes_back_and_a_used_one_stays() -> None:
+    desk = Desk()
+    desk.admit(1, 0)
+    desk.exchange(0)
+    assert desk.have == 24
+    desk.exchange(0)
+    assert desk.have == 0
+    assert desk.level == 5_999
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_without_the_broker_closed_refuses_and_open_admits_and_owes(opens: bool) -> None:
+    desk = Desk(Limits(tokens_per_min=6_000, requests_per_min=600, tokens_total=50_000, concurrent=32), opens)
+    desk.admit(10, 0)
+    desk.purse.silent()
+    assert isinstance(desk.try_once(10, 1), PurseTaken), "the slice is still good"
+    answer = desk.try_once(10, 10)
+    if not opens:
+        assert isinstance(answer, Refusal)
+        assert answer.kind == "unavailable"
+        desk.exchange(10)
+        desk.admit(10, 10)
+        return
+    assert isinstance(answer, PurseTaken)
+    desk.purse.settle(answer, 4_000, 10)
+    desk.exchange(10)
+    desk.exchange(10)
+    assert desk.level == pytest.approx(2_000)
+    assert desk.broker.drawn()[GLOBAL] >= 4_000
+    assert isinstance(desk.try_once(10, 20), Short), "it has been heard again"
+
+
+def test_a_total_is_drawn_in_slices_and_never_beyond_it() -> None:
+    desk = Desk(Limits(tokens_total=150_000))
+    first = desk.admit(10, 0)
+    assert desk.broker.drawn() == {GLOBAL: 1_500}
+    desk.purse.settle(first, 4, 1_000.0)
+    desk.purse.settle(desk.admit(149_000, 0), 149_000, 0)
+    assert desk.refuse(1_000, 0).kind == "total"
+    assert desk.refuse(1_000, 0).wait_s == math.inf
+    desk.purse.settle(desk.admit(996, 0), 996, 0)
+    desk.exchange(0)
+    assert desk.broker.drawn() == {GLOBAL: 150_000}
+    assert desk.refuse(1, 0).kind == "total"
+
+
+def test_a_total_that_others_hold_may_be_waited_for() -> None:
+    desk = Desk(Limits(tokens_total=1_000))
+    other = Purse("other", {GLOBAL: Limits(tokens_total=1_000)}, 0.0)
+    other.chain(KEY, "m", 0)
+    assert other.hear(desk.broker.ask(other.ask(0, {TOTAL: 10}), 0), 0)
+    answer = desk.refuse(10, 0)
+    assert (answer.kind, answer.wait_s) == ("tokens", LAPSE_S)
+    other.hear(desk.broker.ask(other.ask(1, full=True), 1), 1)
+    desk.admit(10, 1)
+
+
+def test_what_a_crashed_holder_drew_stays_drawn() -> None:
+    desk = Desk(Limits(tokens_total=150_000))
+    desk.admit(10, 0)
+    desk.broker.lapse(10_000)
+    assert desk.broker.drawn() == {GLOBAL: 1_500}
+    again = Broker({GLOBAL: Limits(tokens_total=150_000)}, 0.0, "second", desk.broker.drawn())
+    assert again.drawn() == {GLOBAL: 1_500}
+
+
+def test_places_are_lent_whole_and_idle_ones_go_back_but_one() -> None:
+    desk = Desk(Limits(concurrent=3))
+    running = [desk.admit(1, 0) for _ in range(3)]
+    assert desk.refuse(1, 0).kind == "concurrent"
+    for taken in running:
+        desk.purse.settle(taken, 1, 0)
+    desk.exchange(0)
+    assert desk.broker._counters[PLACES].left == 2
+
+
+def test_a_holder_that_was_cut_off_says_what_still_runs() -> None:
+    desk = Desk(Limits(concurrent=3))
+    for _ in range(3):
+        desk.admit(1, 0)
+    desk.broker.lapse(10)
+    assert desk.broker._counters[PLACES].left == 3
+    desk.exchange(10)
+    assert desk.broker._counters[PLACES].left == 0
+
+
+def test_a_broker_that_comes_after_another_lends_nothing_until_the_old_leases_are_over() -> None:
+    desk = Desk()
+    running = desk.admit(3_000, 0)
+    desk.exchange(0)
+    desk.broker = Broker({GLOBAL: RATE}, 1.0, "second", resumed=True)
+    answer = desk.refuse(1_000, 1.0)
+    assert answer.wait_s == pytest.approx(LAPSE_S)
+    desk.purse.settle(running, 0, 1.0)
+    desk.exchange(1.0)
+    assert desk.level == 0, "a mark of another broker means nothing here"
+    assert desk.refuse(1_000, 1.0 + LAPSE_S).wait_s == pytest.approx(10, abs=1e-3)
+    desk.admit(100, 2.1 + LAPSE_S)
+
+
+def test_a_limit_that_the_broker_does_not_know_is_not_lent_without_end() -> None:
+    desk = Desk()
+    desk.purse.set_limits("team:t", Limits(tokens_per_min=60), 0)
+    answer = desk.refuse(1, 0)
+    assert answer.scope == "team:t"
+    desk.broker.set_limits("team:t", Limits(tokens_per_min=60), 1)
+    desk.admit(1, 1)
+
+
+def test_changed_limits_a_clamp_and_a_forgotten_key_reach_both() -> None:
+    desk = Desk()
+    mine = Key(id="k", hash=b"", limits=Limits(tokens_per_min=600))
+    desk.broker.set_limits("key:k", mine.limits, 0)
+    desk.broker.set_clamp("k", 0.1, 0)
+    desk.purse.set_clamp("k", 0.1, 0)
+    answer = desk.purse.take(desk.purse.chain(mine, "m", 0), 61, 0)
+    assert isinstance(answer, Refusal)
+    assert (answer.kind, answer.limit) == ("never", 60)
+    assert desk.broker._counters["tokens|key:k"].left == 60
+    desk.broker.forget_key("k", 0)
+    desk.purse.forget_key("k")
+    assert "tokens|key:k" not in desk.broker._counters
+    assert [pocket.scope for pocket in desk.purse.chain(KEY, "m", 0).tokens] == [GLOBAL]
+
+
+def test_a_key_whose_limits_were_lifted_is_held_to_them_no_longer() -> None:
+    purse = Purse("h", {}, 0.0)
+    held = Key(id="k", hash=b"", limits=Limits(tokens_per_min=600))
+    assert len(purse.chain(held, "m", 0).tokens) == 1
+    assert purse.chain(KEY, "m", 0).tokens == ()
+    assert purse.chain(KEY, "other", 0).tokens == ()
+
+
+def test_a_lowered_limit_takes_back_what_is_not_lent_and_the_rest_as_it_comes_home() -> None:
+    desk = Desk()
+    desk.purse.chain(KEY, "m", 0)
+    desk.exchange(0, {TOKENS: 3_000})
+    desk.broker.set_limits(GLOBAL, Limits(tokens_per_min=600), 0)
+    assert desk.level == 600 - 3_000
+    desk.exchange(0)
+    assert desk.level == 600
+
+
+def test_the_standing_counts_what_is_here_and_what_the_broker_had() -> None:
+    desk = Desk(Limits(tokens_per_min=6_000, requests_per_min=60))
+    desk.admit(1_000, 0)
+    found = desk.purse.standing(desk.purse.chain(KEY, "m", 0), 0)
+    assert (found.limit_tokens, found.remaining_tokens, found.reset_tokens_s) == (6_000, 5_000, 10)
+    assert (found.limit_requests, found.remaining_requests) == (60, 59)
