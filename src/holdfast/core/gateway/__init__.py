@@ -1,0 +1,1 @@
+"""How requests reach the replicas that answer them."""
