@@ -33,10 +33,9 @@ from bisect import bisect
 from collections.abc import Callable, Collection, Iterable
 
 from holdfast.core.gateway.prefix import MIX, MIX_MASK, Place
-from holdfast.core.gateway.replicas import Level, Replica, ReplicaSpec
+from holdfast.core.gateway.replicas import STEPS_MAX, Level, Replica, ReplicaSpec
 
 BOUND = 1.25
-STEPS_MAX = 32  # on the ring, before the search becomes a scan
 SESSION = 1 << 40  # names of sessions are not names of blocks
 NOBODY: frozenset[str] = frozenset()
 
@@ -300,10 +299,10 @@ def _at(
         return best
     if place.replicas:
         place.spills += 1
-    owners = level.owners
+    owners = level.owners  # the first ones stand at its end again
     at = bisect(level.points, (place.key * MIX) & MIX_MASK)
     for step in range(at, at + STEPS_MAX):
-        replica = owners[step % len(owners)]
+        replica = owners[step]
         if replica.ready and _fits(replica, cost, limit, now) and replica.id not in exclude:
             return replica
     return None

@@ -27,8 +27,9 @@ import msgspec
 from holdfast.core.gateway.health import Health
 from holdfast.core.gateway.prefix import MIX, MIX_MASK, Places
 
-POINTS = 64  # on the ring, for a weight of 1
-POINTS_MAX = 256
+POINTS = 128  # on the ring, for a weight of 1
+POINTS_MAX = 512
+STEPS_MAX = 32  # along the ring, before the search becomes a scan
 SPEED_STEP = 0.1
 SPEED_RATIO_MAX = 4.0
 RAMP_STEP_S = 1.0
@@ -170,15 +171,23 @@ class Level:
         laid: list[tuple[int, str, Replica]] = []
         for replica in self.members:
             count = max(1, min(POINTS_MAX, round(POINTS * replica.weight)))
-            seed = zlib.crc32(replica.id.encode())
-            for number in range(count):
-                point = (zlib.crc32(number.to_bytes(4, "big"), seed) * MIX) & MIX_MASK
-                laid.append((point, replica.id, replica))
+            seed = zlib.crc32(replica.id.encode()) * MIX
+            laid.extend((_stirred(seed + MIX * number), replica.id, replica) for number in range(count))
         laid.sort(key=lambda point: point[:2])
         self.points = [point for point, _, _ in laid]
-        self.owners = [replica for _, _, replica in laid]
+        owners = [replica for _, _, replica in laid]
+        self.owners = owners + (owners * STEPS_MAX)[:STEPS_MAX]
 
     def _pace(self, replica: Replica) -> float:
         if not replica.speed or not self.speed:
             return 1.0
         return min(max(replica.speed / self.speed, 1 / SPEED_RATIO_MAX), SPEED_RATIO_MAX)
+
+
+def _stirred(number: int) -> int:
+    """Each bit of it depends on each bit of the number (the last steps of splitmix64): crc32 alone would lay
+    the points of all replicas in the same pattern."""
+    number &= MIX_MASK
+    number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & MIX_MASK
+    number = ((number ^ number >> 27) * 0x94D049BB133111EB) & MIX_MASK
+    return number ^ number >> 31
