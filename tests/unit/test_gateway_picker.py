@@ -150,6 +150,24 @@ def test_a_prompt_goes_elsewhere_when_its_replica_is_above_the_bound_and_is_know
     assert caller.send(100, (1, 2, 3)) in (home, other)
 
 
+def test_a_new_prompt_leaves_the_room_above_the_mean_to_those_who_are_known_there() -> None:
+    caller = Caller(pool_of("a", "b"))
+    home = caller.send(100, (1, 2, 3))
+    other = next(replica for replica in caller.pool.replicas.values() if replica is not home)
+    for replica, count in ((home, 11), (other, 9)):
+        for _ in range(count - replica.streams):
+            caller.pool.dispatch(replica, 100)
+    assert caller.pick(100, (1, 2, 3, 4)) is home
+    assert {caller.pick(100, (number, 5)) for number in range(10, 60)} == {other}
+
+
+def test_a_prompt_known_to_a_replica_that_is_leaving_goes_elsewhere() -> None:
+    caller = Caller(pool_of("a", "b"))
+    home = caller.send(100, (1, 2, 3))
+    caller.pool.set_replicas([spec("a" if home.id == "b" else "b")], 1.0)
+    assert caller.pick(100, (1, 2, 3)) not in (home, None)
+
+
 def test_one_long_prompt_does_not_drive_away_those_whose_prompts_are_known_there() -> None:
     caller = Caller(pool_of(*names(4)))
     home = caller.send(100, (1, 2, 3))
