@@ -403,6 +403,16 @@ def test_tried_replicas_are_not_tried_again() -> None:
     assert caller.pick(100, (1, 2), exclude=frozenset(tried)) is None
 
 
+def test_saturation_is_streams_over_what_those_who_are_ready_allow() -> None:
+    assert pool_of("a").saturation() == 0.0
+    pool = pool_of(spec("a", streams_max=4), spec("b", streams_max=6), spec("c"))
+    for name in "abc":
+        pool.dispatch(pool.replicas[name], 10)
+    assert pool.saturation() == 0.2
+    pool.unreachable(pool.replicas["b"], 0.0)
+    assert pool.saturation() == 0.25
+
+
 def test_a_pick_does_not_look_at_everybody() -> None:
     class Watched(list[Replica]):
         looks = 0

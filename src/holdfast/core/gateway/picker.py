@@ -34,7 +34,7 @@ from bisect import bisect
 from collections.abc import Callable, Collection, Iterable
 
 from holdfast.core.gateway.prefix import MIX, MIX_MASK, Place
-from holdfast.core.gateway.replicas import STEPS_MAX, Level, Replica, ReplicaSpec
+from holdfast.core.gateway.replicas import STEPS_MAX, STREAMS_UNLIMITED, Level, Replica, ReplicaSpec
 
 BOUND = 1.25
 SESSION = 1 << 40  # names of sessions are not names of blocks
@@ -230,6 +230,13 @@ class Pool:
     @property
     def outstanding(self) -> float:
         return sum(replica.outstanding for replica in self.replicas.values())
+
+    def saturation(self) -> float:
+        """Streams over what those that are ready allow; 0 when nobody says what it allows. It looks at
+        everybody: to be asked now and then, not for each request."""
+        ready = [r for level in self._levels for r in level.ready if r.streams_max < STREAMS_UNLIMITED]
+        allowed = sum(replica.streams_max for replica in ready)
+        return sum(replica.streams for replica in ready) / allowed if allowed else 0.0
 
     def room(self, now: float) -> bool:
         """Whether anybody could be asked now."""

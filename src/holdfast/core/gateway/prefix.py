@@ -130,23 +130,23 @@ class Places:
         self, prefix: tuple[int, ...], fresh: int, known: int, size: int, place: Place | None
     ) -> None:
         old = self._old
-        if self._make_room():
+        if len(self._young) >= self.size_max // 2:
+            self._make_room()
             old = old | self._old  # rare: once in thousands of prompts
             fresh = 0
         young = self._young
-        for name in prefix[fresh:known]:
-            kept = old.get(name)
-            if kept is not None:
-                young[name] = kept
+        if fresh < known:
+            for name in prefix[fresh:known]:
+                kept = old.get(name)
+                if kept is not None:
+                    young[name] = kept
         if place is not None:
             for name in prefix[known:size]:
                 young[name] = place
 
-    def _make_room(self) -> bool:
-        if len(self._young) < self.size_max // 2:
-            return False
-        self._old, self._young = self._young, {}
-        return True
+    def _make_room(self) -> None:
+        if len(self._young) >= self.size_max // 2:
+            self._old, self._young = self._young, {}
 
 
 def _known(generation: dict[int, Place], prefix: tuple[int, ...], low: int, high: int) -> int:
