@@ -174,8 +174,11 @@ def test_one_long_prompt_does_not_drive_away_those_whose_prompts_are_known_there
     for replica in caller.pool.replicas.values():
         for _ in range(5):
             caller.pool.dispatch(replica, 100)
-    caller.pool.dispatch(home, 50_000)
+    caller.pool.dispatch(home, 400)
+    assert home.outstanding == 1_000, "1.5 x the mean"
     assert caller.pick(100, (1, 2, 3, 4)) is home
+    caller.pool.dispatch(home, 50_000)
+    assert caller.pick(100, (1, 2, 3, 4)) is not home, "one that takes all of it does"
 
 
 def test_a_beginning_shared_by_all_does_not_send_all_to_one_replica() -> None:

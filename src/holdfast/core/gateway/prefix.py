@@ -14,7 +14,7 @@ Memory (`Places`): a block's name leads to a place: the key under which this beg
 the last few replicas that served it. The deepest known block decides. A prompt that is new gets a place
 under its first unknown block, so processes that never spoke to one another choose the same replica for it,
 and a conversation that moves from one process to another still finds its replica: four processes that know
-nothing of one another have 80 % of the possible hits (bench prefix), and would have 58 % if new prompts
+nothing of one another have 72 % of the possible hits (bench prefix), and would have 53 % if new prompts
 went to the less loaded of two.
 
 A beginning that everybody shares must not draw everybody to one replica. One that did not fit on the
