@@ -406,6 +406,27 @@ def test_tried_replicas_are_not_tried_again() -> None:
     assert caller.pick(100, (1, 2), exclude=frozenset(tried)) is None
 
 
+def test_those_who_wait_are_let_go_for_a_trial_and_not_sooner() -> None:
+    pool = pool_of("only")
+    pool.unreachable(pool.replicas["only"], 0.0)
+    assert not pool.room(0.9), "they would be sent to the dead as fast as they come back"
+    assert pool.room(1.0), "without a trial it would stay out for ever"
+    assert not pool_of().room(0.0)
+
+
+def test_sending_again_elsewhere_does_not_make_a_beginning_common() -> None:
+    caller = Caller(pool_of(*names(8)))
+    home = caller.send(100, (1, 2))
+    tried = {home.id}
+    for _ in range(6):
+        replica = caller.pick(100, (1, 2), exclude=frozenset(tried))
+        assert replica is not None
+        tried.add(replica.id)
+    caller.pool.release(home, 100)
+    again = {caller.pick(100, (1, 2)) for _ in range(20)}
+    assert len(again) == 1
+
+
 def test_saturation_is_streams_over_what_those_who_are_ready_allow() -> None:
     assert pool_of("a").saturation() == 0.0
     pool = pool_of(spec("a", streams_max=4), spec("b", streams_max=6), spec("c"))

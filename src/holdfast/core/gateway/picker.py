@@ -242,11 +242,13 @@ class Pool:
         return sum(replica.streams for replica in ready) / allowed if allowed else 0.0
 
     def room(self, now: float) -> bool:
-        """Whether anybody could be asked now."""
+        """Whether those who wait should be let go: somebody is free, or due for a trial. Failing open is for
+        those who just came: who waits would be sent to the dead as fast as it comes back."""
         return any(
-            replica.health.usable(now) and replica.streams < replica.streams_max
+            (replica.health.usable(now) or replica.health.trial_due(now))
+            and replica.streams < replica.streams_max
             for level in self._levels
-            for replica in level.ready
+            for replica in level.members
         )
 
 
@@ -308,7 +310,7 @@ def _at(
                 best = replica
     if best is not None:
         return best
-    if place.replicas:
+    if place.replicas and not exclude:
         place.spills += 1
     limit /= BOUND
     owners = level.owners  # the first ones stand at its end again
