@@ -1,0 +1,1 @@
+"""The decisions of the gateway: quota, routing, and which keys drain it for nobody."""
