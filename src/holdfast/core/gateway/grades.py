@@ -2,16 +2,19 @@
 
 The question: reasons speak against a key; is it watched, tagged, clamped or suspended? The rule: the
 reasons are joined as if each were right by chance and apart from the others (noisy or: 1 minus the product
-of what each leaves open). The score alone grants `observe` and `tag`, which take nothing from anybody. From
-`clamp` on it must also be *corroborated* and it must *last*:
+of what each leaves open). Drain counts for `observe` only. The score alone grants `observe` and `tag`,
+which take nothing from anybody. From `clamp` on the case must also be *corroborated*, and must *last*:
 
 | the case rests on | needs besides | before a clamp | before a suspension |
 |---|---|---|---|
 | a certain fact | nothing | 1 h | 7 days |
 | waste | a second reason, drain apart | 1 h | 7 days |
 | waking after a sleep | two signs of sameness | 24 h | never |
-| sameness | as busy by night as by day, and two more such signs | 48 h | never |
+| sameness | as busy by night as by day, two more such signs, and it was otherwise before | 48 h | never |
 | anything else | | never | never |
+
+Sleep and sameness count only against a key that takes at least a tenth of its quota: below that a clamp to
+a tenth would not be felt, and a mistake would be for nothing.
 
 An hour of waste comes after the three hours that make it waste. 48 h of sameness come after the 24 h that
 show that it knows no night: together longer than a soak test from Friday evening to Monday morning. A
@@ -40,7 +43,7 @@ from holdfast.model.gateway import Grade
 from holdfast.model.units import DAY, HOUR, NEVER, Instant, Millis
 
 RANK: Final = tuple(Grade)
-NEEDS: Final = {Grade.FINE: 0.0, Grade.OBSERVE: 0.3, Grade.TAG: 0.6, Grade.CLAMP: 0.8, Grade.SUSPEND: 0.9}
+NEEDS: Final = {Grade.FINE: 0.0, Grade.OBSERVE: 0.3, Grade.TAG: 0.66, Grade.CLAMP: 0.8, Grade.SUSPEND: 0.9}
 TAG_MS: Final = HOUR
 CALM_MS: Final = 6 * HOUR
 CALM_BELOW: Final = 0.2
@@ -86,6 +89,10 @@ def score(reasons: Sequence[Reason]) -> float:
     return 1.0 - left
 
 
+def _firm(reasons: Sequence[Reason]) -> float:
+    return score([reason for reason in reasons if reason.family is not Family.DRAIN])
+
+
 def case(reasons: Sequence[Reason]) -> Case:
     families = [reason.family for reason in reasons]
     names = {reason.name for reason in reasons}
@@ -96,26 +103,28 @@ def case(reasons: Sequence[Reason]) -> Case:
         return Case.WASTE
     if "woken" in names and same >= 2:
         return Case.WOKEN
-    if "flat" in names and same >= 3:
+    if {"flat", "changed"} <= names and same >= 3:
         return Case.SAMENESS
     return Case.NONE
 
 
-def step(course: Course, reasons: Sequence[Reason], wall: Instant) -> Grade:
-    """Moves the course to `wall` and says the grade. Asked twice at the same time, it says the same."""
-    height = score(reasons)
+def step(course: Course, reasons: Sequence[Reason], felt: bool, wall: Instant) -> Grade:
+    """Moves the course to `wall` and says the grade; asked twice at the same time, the same. `felt`: the
+    key takes so much of its quota that it would feel a clamp."""
     ours = course.grade in (Grade.CLAMP, Grade.SUSPEND)
     apart = [reason for reason in reasons if not (ours and reason.name in ("refused", "no_back_off"))]
     rests_on = case(apart)
-    course.tag_from = _since(course.tag_from, height >= NEEDS[Grade.TAG], wall)
-    firm = score([reason for reason in apart if reason.family is not Family.DRAIN])
+    if rests_on in (Case.WOKEN, Case.SAMENESS) and not felt:
+        rests_on = Case.NONE
+    height, firm = score(reasons), _firm(apart)
+    course.tag_from = _since(course.tag_from, firm >= NEEDS[Grade.TAG], wall)
     enough = firm >= NEEDS[Grade.CLAMP] and rests_on is not Case.NONE
     course.clamp_from = _since(course.clamp_from, enough, wall)
     if wall >= course.quiet_until:
         reached = _reached(course, height, firm, rests_on, wall)
         if RANK.index(reached) > RANK.index(course.grade):
             course.grade, course.since, course.calm_from = reached, wall, NEVER
-    _calm(course, height, wall)
+    _calm(course, _firm(reasons), wall)
     return course.grade
 
 
@@ -137,10 +146,10 @@ def _reached(course: Course, height: float, firm: float, rests_on: Case, wall: I
     return Grade.OBSERVE if height >= NEEDS[Grade.OBSERVE] else Grade.FINE
 
 
-def _calm(course: Course, height: float, wall: Instant) -> None:
+def _calm(course: Course, firm: float, wall: Instant) -> None:
     if course.grade in (Grade.FINE, Grade.SUSPEND):
         return
-    course.calm_from = _since(course.calm_from, height < NEEDS[course.grade] - CALM_BELOW, wall)
+    course.calm_from = _since(course.calm_from, firm < NEEDS[course.grade] - CALM_BELOW, wall)
     if _lasted(course.calm_from, wall) >= CALM_MS:
         course.grade, course.since = RANK[RANK.index(course.grade) - 1], wall
         course.calm_from = wall

@@ -44,6 +44,7 @@ PAUSE_S: Final = 3600.0  # a longer gap is a pause and says nothing of the rhyth
 AGAIN_S: Final = 10.0  # the same prompt so soon after its refusal is no back-off
 LONG_OUTPUT: Final = 256  # a probe or a classifier that may say 16 tokens is always cut, and means nothing
 PROMPT_BITS: Final = 512
+FEW_PROMPTS: Final = 32
 SOURCE_BITS: Final = 256
 FEW_SOURCES: Final = 8
 KIND_BITS: Final = 64
@@ -96,7 +97,7 @@ class Habits:
         "first_at", "gap_mean", "gap_var", "hour", "hour_ends", "last_at", "last_now", "met", "models",
         "new_source_at", "off", "output", "prompt", "refused", "refused_at", "refused_hash", "requests",
         "rows", "slept_ms", "sources", "spread", "stranger", "stranger_at", "stranger_new",
-        "stranger_tokens", "unread", "usual", "woke_at",
+        "stranger_tokens", "unread", "usual", "varied_day", "woke_at",
     )  # fmt: skip
 
     def __init__(self, wall: Instant) -> None:
@@ -107,6 +108,7 @@ class Habits:
         self.rows = array("f", bytes(4 * COLUMNS * HOURS))
         self.bits_today = self.bits_yesterday = 0
         self.bits_day = self.hour // HOURS
+        self.varied_day = -1  # the last on which it sent more than a few prompts
         self.usual = array("f", bytes(4 * HOURS))  # log(1 + tokens)
         self.spread = array("f", bytes(4 * HOURS))
         self.off = 0.0  # by how many spreads the last whole hour was above what is usual
@@ -202,6 +204,8 @@ class Habits:
             self.bits_yesterday = self.bits_today if day == self.bits_day + 1 else 0
             self.bits_today, self.bits_day = 0, day
         self.bits_today |= self.bits
+        if distinct(self.bits_today) > FEW_PROMPTS:
+            self.varied_day = day
         self._learn(self.hour, counts[PROMPT] + counts[OUTPUT])
 
     def _learn(self, hour: int, tokens: float) -> None:

@@ -21,7 +21,7 @@ families, and what they may do together is decided in `grades`:
   alone.
 
 A key that takes little is not worth a mistake: sameness and context say nothing below 100,000 tokens an
-hour or below a tenth of what the key may take (there a clamp to a tenth would not even be felt).
+hour.
 
 A new source is another matter: a key that leaked is used by somebody, and its owner must hear of it, so it
 is a finding of its own and no part of the score.
@@ -36,9 +36,21 @@ from typing import Final
 
 import msgspec
 
-from holdfast.core.gateway.habits import OUTPUT, PROMPT, REQUESTS, UNREAD, Habits, Stretch, idle_ms
+from holdfast.core.gateway.habits import (
+    DISTINCT,
+    FEW_PROMPTS,
+    HOURS,
+    OUTPUT,
+    PROMPT,
+    REQUESTS,
+    UNREAD,
+    Habits,
+    Stretch,
+    distinct,
+    idle_ms,
+)
 from holdfast.model.gateway import Key
-from holdfast.model.units import DAY, HOUR, Instant, seconds
+from holdfast.model.units import DAY, HOUR, MINUTE, Instant, seconds
 
 REPLACED_GRACE_MS: Final = 7 * DAY  # where a rotated key was given no end
 WASTE_H: Final = 6
@@ -46,12 +58,13 @@ WASTE_HOURS_MIN: Final = 3
 UNREAD_SHARE: Final = 0.85
 UNREAD_MIN: Final = 20_000
 UNREAD_HOUR_MIN: Final = 1_000
-LONG_H: Final = 20  # of 24
+LONG_H: Final = 12  # of 24
+IDLE_MS: Final = 90 * MINUTE  # what is over drains nothing
 REFUSED_SHARE: Final = 0.95
 AGAIN_SHARE: Final = 0.8
 REFUSED_HOUR_MIN: Final = 300
-FEW_PROMPTS: Final = 32
 REPEATS_MIN: Final = 8  # each, on average
+REPEATED_MIN: Final = 50
 CAPPED_SHARE: Final = 0.95
 CAPPED_MIN: Final = 50
 REGULAR_CV: Final = 0.15
@@ -59,7 +72,7 @@ REGULAR_MIN: Final = 100
 FLAT_LEAST: Final = 0.5  # of its average: the quietest of the last 23 hours
 TEAM_RESTS: Final = 0.35  # the team's quietest hour over its busiest
 WORTH_TOKENS_H: Final = 100_000
-WORTH_SHARE: Final = 0.1
+FELT_SHARE: Final = 0.1
 AWAKE_MS: Final = 7 * DAY
 BURST_SHARE: Final = 0.3
 DRAIN_OFF: Final = 4.0
@@ -96,23 +109,29 @@ class Team(msgspec.Struct, frozen=True):
 
 def signs(key: Key, habits: Habits, team: Team | None, wall: Instant) -> tuple[Reason, ...]:
     """What speaks against it, the heaviest first."""
-    found = [*_facts(key, habits, wall)]
+    found = _facts(key, habits, wall)
+    if idle_ms(habits, wall) > IDLE_MS:
+        return tuple(found)
     short, day = habits.last(WASTE_H), habits.last(24)
     found += _unread(habits, short, day)
     found += _refused(habits, short)
-    if found or worth(key, day, habits):
-        found += _sameness(habits, day, team)
+    if found or rate(habits, day) >= WORTH_TOKENS_H:
+        found += _sameness(habits, short, day, team)
         found += _woken(key, habits, wall)
         found += _drain(habits, day)
     return tuple(sorted(found, key=lambda reason: -reason.weight))
 
 
-def worth(key: Key, day: Stretch, habits: Habits) -> bool:
-    """Does it take enough for a mistake to be worth its risk?"""
+def rate(habits: Habits, day: Stretch) -> float:
+    """Tokens an hour: on average over a day, or half of its busiest hour."""
     since = min(24.0, max(1.0, (habits.last_at - habits.first_at) / HOUR))
     busiest = max([*_tokens(habits), habits.prompt + habits.output])
-    rate = max(day.tokens / since, busiest / 2)
-    return rate >= max(WORTH_TOKENS_H, WORTH_SHARE * 60 * (key.limits.tokens_per_min or 0))
+    return max(day.tokens / since, busiest / 2)
+
+
+def felt(key: Key, habits: Habits) -> bool:
+    """Would it feel a clamp?"""
+    return rate(habits, habits.last(24)) >= FELT_SHARE * 60 * (key.limits.tokens_per_min or 0)
 
 
 def leak(habits: Habits, wall: Instant) -> Reason | None:
@@ -187,13 +206,8 @@ def _refused(habits: Habits, short: Stretch) -> list[Reason]:
     ]
 
 
-def _sameness(habits: Habits, day: Stretch, team: Team | None) -> list[Reason]:
-    found = []
-    prompts = habits.prompts
-    if prompts <= FEW_PROMPTS and day.answered >= REPEATS_MIN * max(prompts, 1):
-        same = "the same prompt" if prompts == 1 else f"the same {prompts} prompts"
-        text = f"it sent {same} in {amount(day.answered)} requests within 24 h"
-        found.append(Reason("repeats", Family.SAMENESS, 0.5, text))
+def _sameness(habits: Habits, short: Stretch, day: Stretch, team: Team | None) -> list[Reason]:
+    found = _repeats(habits, short, day)
     if day.capped >= CAPPED_MIN and day.capped >= CAPPED_SHARE * day.answered:
         text = f"{_percent(day.capped, day.answered)} of its answers in 24 h ran into their token limit"
         found.append(Reason("always_cut", Family.SAMENESS, 0.45, text))
@@ -205,6 +219,22 @@ def _sameness(habits: Habits, day: Stretch, team: Team | None) -> list[Reason]:
         rests = team is not None and team.rests
         text = "as busy by night as by day" + (", while its team rests" if rests else "")
         found.append(Reason("flat", Family.SAMENESS, 0.4 if rests else 0.3, text))
+    return found
+
+
+def _repeats(habits: Habits, short: Stretch, day: Stretch) -> list[Reason]:
+    """The same few since yesterday, or, when that was another life, in each of the last hours."""
+    prompts, stretch = habits.prompts, day
+    if prompts > FEW_PROMPTS:
+        prompts, stretch = round(max([*habits.column(DISTINCT, WASTE_H), distinct(habits.bits)])), short
+    if prompts > FEW_PROMPTS or stretch.answered < max(REPEATS_MIN * prompts, REPEATED_MIN):
+        return []
+    same = "the same prompt" if prompts == 1 else f"the same {prompts} prompts"
+    text = f"it sent {same} again and again: {amount(stretch.answered)} requests in {stretch.hours} h"
+    found = [Reason("repeats", Family.SAMENESS, 0.5, text)]
+    if habits.varied_day >= 0:
+        ago = days(max(0, (habits.hour // HOURS - habits.varied_day) * DAY))
+        found.append(Reason("changed", Family.CONTEXT, 0.0, f"it was otherwise until {ago} ago"))
     return found
 
 

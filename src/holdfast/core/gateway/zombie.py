@@ -23,7 +23,7 @@ import msgspec
 from holdfast.core.gateway import grades
 from holdfast.core.gateway.grades import Course
 from holdfast.core.gateway.habits import Habits, Seen, idle_ms
-from holdfast.core.gateway.signs import Family, Reason, Team, leak, signs
+from holdfast.core.gateway.signs import Family, Reason, Team, felt, leak, signs
 from holdfast.model.gateway import Grade, Key
 from holdfast.model.units import Instant, Millis
 
@@ -105,7 +105,7 @@ class Watch:
             if not reasons:
                 return Judgement(0.0, (), Grade.FINE, leak(habits, wall), self.shadow)
             course = self.courses[key.id] = Course(since=wall)
-        grade = grades.step(course, reasons, wall)
+        grade = grades.step(course, reasons, felt(key, habits), wall)
         return Judgement(grades.score(reasons), reasons, grade, leak(habits, wall), self.shadow)
 
     def restore(self, key_id: str, wall: Instant) -> None:
