@@ -322,13 +322,22 @@ def warmer(life: Life) -> Trace:
 def bad_deploy(life: Life) -> Trace:
     start = life.between(60, 100)
     end = start + life.log_between(0.5, 6)
-    office = life.chance(0.5)
-    rate = life.log_between(30, 200)
-    life.ask(life.by_chance(0, start, rate, office))
-    life.ask(life.by_chance(end, 168, rate, office))
-    at = np.sort(np.concatenate([life.by_chance(start, end, rate, office) + n / 120 for n in range(3)]))
-    part = life.ask(at, unread=(0.98, 0.9, 1.0))
-    life.parts[-1] = msgspec.structs.replace(part, prompts=np.repeat(part.prompts, 3)[: len(at)])
+    way, rate = int(life.draw.integers(4)), life.log_between(30, 200)
+    few = int(life.log_between(1, 30)) if way == 3 else 0
+
+    def asks(begins: float, ends: float) -> Times:
+        return (
+            life.clock(begins, ends, 3600 / rate)
+            if way >= 2
+            else life.by_chance(begins, ends, rate, way == 0)
+        )
+
+    life.ask(asks(0, start), few=few)
+    life.ask(asks(end, 168), few=few)
+    at = np.sort(np.concatenate([asks(start, end) + n / 120 for n in range(1 if way == 2 else 3)]))
+    part = life.ask(at, few=few, unread=(0.98, 0.9, 1.0))
+    if way < 2:
+        life.parts[-1] = msgspec.structs.replace(part, prompts=np.repeat(part.prompts, 3)[: len(at)])
     return life.end(168)
 
 
@@ -367,7 +376,8 @@ def monitor(life: Life) -> Trace:
 
 def dead_reader(life: Life) -> tuple[Trace, float]:
     onset = life.between(50, 120)
-    _people(life, 0, onset)
+    if life.chance(0.8):
+        _people(life, 0, onset)
     takes = life.log_between(8, 40)
     at = life.clock(onset, 240, takes) if life.chance(0.5) else life.loop(onset, 240, takes, 0.4)
     least = life.between(0.85, 0.99)

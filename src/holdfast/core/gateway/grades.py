@@ -8,13 +8,16 @@ which take nothing from anybody. From `clamp` on the case must also be *corrobor
 | the case rests on | needs besides | before a clamp | before a suspension |
 |---|---|---|---|
 | a certain fact | nothing | 1 h | 7 days |
-| waste | a second reason, drain apart | 1 h | 7 days |
+| waste | that it lasts, or does not back off, or woke, or became a loop | 1 h | 7 days |
 | waking after a sleep | two signs of sameness | 24 h | never |
 | sameness | as busy by night as by day, two more such signs, and it was otherwise before | 48 h | never |
 | anything else | | never | never |
 
 Sleep and sameness count only against a key that takes at least a tenth of its quota: below that a clamp to
 a tenth would not be felt, and a mistake would be for nothing.
+
+What a key always did bears nothing out: a feed that is regular as a clock, or one that always samples the
+same prompt, may have a reader that fails for an afternoon. Only what is new beside the waste does.
 
 An hour of waste comes after the three hours that make it waste. 48 h of sameness come after the 24 h that
 show that it knows no night: together longer than a soak test from Friday evening to Monday morning. A
@@ -70,6 +73,9 @@ CLAMP_AFTER_MS: Final = {
 SUSPEND_AFTER_MS: Final = {Case.CERTAIN: 7 * DAY, Case.WASTE: 7 * DAY}
 
 
+BEARS_OUT_WASTE: Final = {"unread_long", "no_back_off", "woken"}
+
+
 class Course(msgspec.Struct):
     """How a key came to its grade."""
 
@@ -99,7 +105,7 @@ def case(reasons: Sequence[Reason]) -> Case:
     same = families.count(Family.SAMENESS)
     if Family.CERTAIN in families:
         return Case.CERTAIN
-    if Family.WASTE in families and len(families) - families.count(Family.DRAIN) >= 2:
+    if Family.WASTE in families and (names & BEARS_OUT_WASTE or {"repeats", "changed"} <= names):
         return Case.WASTE
     if "woken" in names and same >= 2:
         return Case.WOKEN

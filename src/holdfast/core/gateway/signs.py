@@ -50,7 +50,7 @@ from holdfast.core.gateway.habits import (
     idle_ms,
 )
 from holdfast.model.gateway import Key
-from holdfast.model.units import DAY, HOUR, MINUTE, Instant, seconds
+from holdfast.model.units import DAY, HOUR, MINUTE, Instant, many, seconds
 
 REPLACED_GRACE_MS: Final = 7 * DAY  # where a rotated key was given no end
 WASTE_H: Final = 6
@@ -233,8 +233,10 @@ def _repeats(habits: Habits, short: Stretch, day: Stretch) -> list[Reason]:
     text = f"it sent {same} again and again: {amount(stretch.answered)} requests in {stretch.hours} h"
     found = [Reason("repeats", Family.SAMENESS, 0.5, text)]
     if habits.varied_day >= 0:
-        ago = days(max(0, (habits.hour // HOURS - habits.varied_day) * DAY))
-        found.append(Reason("changed", Family.CONTEXT, 0.0, f"it was otherwise until {ago} ago"))
+        ago = habits.hour // HOURS - habits.varied_day
+        until = f"{many(ago, 'day')} ago" if ago > 0 else "today"
+        text = f"it sent many different prompts until {until}"
+        found.append(Reason("changed", Family.CONTEXT, 0.0, text))
     return found
 
 
