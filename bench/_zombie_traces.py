@@ -398,7 +398,7 @@ def hammer(life: Life) -> tuple[Trace, float]:
     onset = life.between(24, 60)
     _people(life, 0, onset)
     every = life.log_between(0.7, 8)
-    end = onset + min(30.0, 9.0 * every)
+    end = onset + max(9.0, min(30.0, 9.0 * every))
     at = life.clock(onset, end, every) if life.chance(0.5) else life.loop(onset, end, every, 0.3)
     prompt = life.draw.integers(0, ALL_NEW, 1)
     life.refused(at, np.repeat(prompt, len(at)))

@@ -14,6 +14,7 @@ hour as its average hour so far (after three days).
 """
 
 import argparse
+import tracemalloc
 from collections import defaultdict
 from time import perf_counter
 
@@ -182,8 +183,6 @@ def note_us() -> float:
 
 def bytes_a_key(keys: int = 200) -> int:
     """After two days of use, its place in the table included."""
-    import tracemalloc
-
     rows = [Seen(n * 7919, 200, 900, 600, 300, 0, False, False, 7, 8, 9) for n in range(100)]
     tracemalloc.start()
     watch = Watch()

@@ -85,6 +85,7 @@ def test_each_case_must_last_before_a_clamp(reasons: list[Reason], before_h: flo
         ([UNREAD], Grade.TAG),
         ([UNREAD, DRAIN], Grade.TAG),
         ([REPEATS, REGULAR, FLAT, DRAIN, CHANGED], Grade.TAG),
+        ([REPEATS, CUT, REGULAR, FLAT, DRAIN], Grade.OBSERVE),
         ([REPEATS, CUT, FLAT, CHANGED], Grade.CLAMP),
         ([UNREAD, LONG, REPEATS], Grade.SUSPEND),
         ([REFUSED, EAGER, REPEATS, REGULAR], Grade.CLAMP),

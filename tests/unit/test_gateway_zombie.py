@@ -199,7 +199,7 @@ def test_a_loop_that_is_always_cut_is_tagged_within_hours_and_clamped_after_thre
 
 def test_a_key_that_was_never_otherwise_was_made_so() -> None:
     life = Played(team=OFFICE)
-    assert life.send(120, 10, completion_tokens=1024, **CUT).grade is Grade.TAG
+    assert life.send(120, 10, completion_tokens=1024, **CUT).grade is Grade.OBSERVE
 
 
 def test_a_loop_that_would_not_feel_a_clamp_is_only_tagged() -> None:

@@ -2,8 +2,9 @@
 
 The question: reasons speak against a key; is it watched, tagged, clamped or suspended? The rule: the
 reasons are joined as if each were right by chance and apart from the others (noisy or: 1 minus the product
-of what each leaves open). Drain counts for `observe` only. The score alone grants `observe` and `tag`,
-which take nothing from anybody. From `clamp` on the case must also be *corroborated*, and must *last*:
+of what each leaves open). Drain counts for `observe` only. The score alone grants `observe`. A `tag` takes
+nothing from anybody, but somebody must read it: it needs waste, a fact, or a change, for an hour. From
+`clamp` on the case must also be *corroborated*, and must *last*:
 
 | the case rests on | needs besides | before a clamp | before a suspension |
 |---|---|---|---|
@@ -114,6 +115,11 @@ def case(reasons: Sequence[Reason]) -> Case:
     return Case.NONE
 
 
+def _is_news(reasons: Sequence[Reason]) -> bool:
+    """Something happened, or is being wasted: not only what the key has done all its life."""
+    return any(r.family in (Family.CERTAIN, Family.WASTE, Family.CONTEXT) for r in reasons)
+
+
 def step(course: Course, reasons: Sequence[Reason], felt: bool, wall: Instant) -> Grade:
     """Moves the course to `wall` and says the grade; asked twice at the same time, the same. `felt`: the
     key takes so much of its quota that it would feel a clamp."""
@@ -123,7 +129,8 @@ def step(course: Course, reasons: Sequence[Reason], felt: bool, wall: Instant) -
     if rests_on in (Case.WOKEN, Case.SAMENESS) and not felt:
         rests_on = Case.NONE
     height, firm = score(reasons), _firm(apart)
-    course.tag_from = _since(course.tag_from, firm >= NEEDS[Grade.TAG], wall)
+    tags = firm >= NEEDS[Grade.TAG] and _is_news(apart)
+    course.tag_from = _since(course.tag_from, tags, wall)
     enough = firm >= NEEDS[Grade.CLAMP] and rests_on is not Case.NONE
     course.clamp_from = _since(course.clamp_from, enough, wall)
     if wall >= course.quiet_until:

@@ -45,6 +45,7 @@ AGAIN_S: Final = 10.0  # the same prompt so soon after its refusal is no back-of
 LONG_OUTPUT: Final = 256  # a probe or a classifier that may say 16 tokens is always cut, and means nothing
 PROMPT_BITS: Final = 512
 FEW_PROMPTS: Final = 32
+MANY_PROMPTS: Final = 128  # in a day: one that exchanges its few prompts is still one of few
 SOURCE_BITS: Final = 256
 FEW_SOURCES: Final = 8
 KIND_BITS: Final = 64
@@ -108,7 +109,7 @@ class Habits:
         self.rows = array("f", bytes(4 * COLUMNS * HOURS))
         self.bits_today = self.bits_yesterday = 0
         self.bits_day = self.hour // HOURS
-        self.varied_day = -1  # the last on which it sent more than a few prompts
+        self.varied_day = -1  # the last on which it sent many prompts
         self.usual = array("f", bytes(4 * HOURS))  # log(1 + tokens)
         self.spread = array("f", bytes(4 * HOURS))
         self.off = 0.0  # by how many spreads the last whole hour was above what is usual
@@ -204,7 +205,7 @@ class Habits:
             self.bits_yesterday = self.bits_today if day == self.bits_day + 1 else 0
             self.bits_today, self.bits_day = 0, day
         self.bits_today |= self.bits
-        if distinct(self.bits_today) > FEW_PROMPTS:
+        if distinct(self.bits_today) > MANY_PROMPTS:
             self.varied_day = day
         self._learn(self.hour, counts[PROMPT] + counts[OUTPUT])
 
