@@ -141,6 +141,33 @@ def test_a_worker_that_polls_a_full_quota_is_fine_while_something_new_gets_throu
         assert life.ask().grade is Grade.FINE
 
 
+def test_a_refused_loop_whose_one_prompt_gets_through_now_and_then_is_clamped_too() -> None:
+    life = Played()
+    for n in range(7 * 450):
+        what = {} if n % 50 == 25 else REFUSED
+        life.watch.note("k", seen(5, **what), life.wall / SECOND, life.wall)
+        life.wall += 8 * SECOND
+        if n % 50 == 0:
+            life.ask()
+    assert life.ask().grade is Grade.CLAMP
+
+
+def test_a_few_people_whose_prompts_are_each_tried_three_times_are_no_loop() -> None:
+    life = Played()
+    life.send(24, 60, new=True)
+    life.rest(12)
+    for _ in range(6 * 6):
+        life.fresh += 1
+        for _ in range(3):
+            what = {"undelivered_tokens": 500, "completion_tokens": 500}
+            life.watch.note("k", seen(life.fresh, **what), life.wall / SECOND, life.wall)
+            life.wall += 200 * SECOND
+        life.ask()
+    assert "unread" in life.names()
+    assert "repeats" not in life.names()
+    assert life.grade() is Grade.TAG
+
+
 def test_a_client_that_backs_off_is_fine_however_long_it_is_refused() -> None:
     life = Played()
     assert life.send(48, 45, **REFUSED).grade is Grade.FINE

@@ -72,6 +72,7 @@ REGULAR_MIN: Final = 100
 FLAT_LEAST: Final = 0.5  # of its average: the quietest of the last 23 hours
 TEAM_RESTS: Final = 0.35  # the team's quietest hour over its busiest
 WORTH_TOKENS_H: Final = 100_000
+NEW_MIN: Final = 8.0  # prompts, counted anew each hour: one that gets through every hour is 6 of them
 FELT_SHARE: Final = 0.1
 AWAKE_MS: Final = 7 * DAY
 BURST_SHARE: Final = 0.3
@@ -192,7 +193,7 @@ def _refused(habits: Habits, short: Stretch) -> list[Reason]:
     if short.refused < REFUSED_SHARE * short.requests or short.again < AGAIN_SHARE * short.refused:
         return []
     busy = [count for count in habits.column(REQUESTS, WASTE_H) if count >= REFUSED_HOUR_MIN]
-    something_new = short.distinct > max(3.0, 0.1 * short.answered)
+    something_new = short.distinct > max(NEW_MIN, 0.1 * short.answered)
     if len(busy) < WASTE_HOURS_MIN or something_new:
         return []
     text = (
@@ -224,10 +225,11 @@ def _sameness(habits: Habits, short: Stretch, day: Stretch, team: Team | None) -
 
 def _repeats(habits: Habits, short: Stretch, day: Stretch) -> list[Reason]:
     """The same few since yesterday, or, when that was another life, in each of the last hours."""
-    prompts, stretch = habits.prompts, day
+    prompts, each, stretch = habits.prompts, float(habits.prompts), day
     if prompts > FEW_PROMPTS:
-        prompts, stretch = round(max([*habits.column(DISTINCT, WASTE_H), distinct(habits.bits)])), short
-    if prompts > FEW_PROMPTS or stretch.answered < max(REPEATS_MIN * prompts, REPEATED_MIN):
+        prompts = round(max([*habits.column(DISTINCT, WASTE_H), distinct(habits.bits)]))
+        each, stretch = short.distinct, short  # one that comes back in every hour counts in every hour
+    if prompts > FEW_PROMPTS or stretch.answered < max(REPEATS_MIN * each, REPEATED_MIN):
         return []
     same = "the same prompt" if prompts == 1 else f"the same {prompts} prompts"
     text = f"it sent {same} again and again: {amount(stretch.answered)} requests in {stretch.hours} h"
