@@ -15,8 +15,10 @@ families, and what they may do together is decided in `grades`:
   Only 4xx count: when *we* have no capacity (5xx), asking again is not its fault.
 - *sameness*: few prompts, always cut at their limit (and that limit not small), regular as a clock, as busy
   at three in the morning as at noon. Each of them is weak, and all of them together fit a soak test over a
-  weekend: they must last longer than one.
-- *context*: it slept for two weeks or more, and then took a good part of its quota within an hour.
+  weekend: they must last longer than one. And they must be a change: a key that was never otherwise was
+  made so, to watch or to warm something, and no habit tells it from one that was born a zombie.
+- *context*: it slept for two weeks or more, and then took a good part of its quota within an hour; or it
+  sent many prompts on some day, and sends few now.
 - *drain*: it takes far more than is usual for it at this hour. A launch does that, so it never counts
   alone.
 
