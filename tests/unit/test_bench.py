@@ -25,6 +25,7 @@ TINY = {
     "serving": ["--days", "0", "--made-days", "0.3"],
     "scaling": ["--hours", "0.5"],
     "sim": ["--nodes", "20", "--hours", "0.2"],
+    "zombies": ["--seeds", "1"],
 }
 KEYS = {
     "agents": {"core", "rss_mb", "false_suspicions", "replaced_in_the_plan_s"},
@@ -40,6 +41,7 @@ KEYS = {
     "serving": {"sets", "days"},
     "scaling": {"traces", "made_up"},
     "sim": {"seconds", "node_hours_per_s", "violations", "false_failovers"},
+    "zombies": {"false_clamps", "precision_pct", "recall_pct", "zombies", "five_times", "note_us"},
 }
 
 
