@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import openai
+import pytest
 
 from holdfast.gateway.settings import Service, Upstream
 from holdfast.model.gateway import Limits
@@ -57,12 +58,9 @@ async def test_the_client_of_openai_is_served(tmp_path: Path) -> None:
             made = await client.embeddings.create(model="toy", input="hello", encoding_format="float")
             assert made.data[0].embedding == [0.25, -0.5, 0.125]
         async with openai.AsyncOpenAI(base_url=f"{serving.url}/v1", api_key="wrong", max_retries=0) as client:
-            try:
+            with pytest.raises(openai.AuthenticationError) as refused:
                 await client.models.list()
-            except openai.AuthenticationError as error:
-                assert error.code == "invalid_api_key"
-            else:
-                raise AssertionError("a wrong key was let in")
+            assert refused.value.code == "invalid_api_key"
 
 
 async def test_curl_is_served(tmp_path: Path) -> None:

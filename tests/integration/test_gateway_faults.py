@@ -62,12 +62,8 @@ async def test_a_thousand_who_race_for_one_bucket_get_no_token_too_many(tmp_path
         took = time.monotonic() - began
     served_all = [each.json()["usage"]["total_tokens"] for each in found if each.status_code == 200]
     refused = [each for each in found if each.status_code == 429]
-    others = (
-        {(each.status_code, each.text[:120]) for each in found}
-        if len(served_all) + len(refused) < 1_000
-        else set()
-    )
-    assert not {other for other in others if other[0] not in (200, 429)}
+    others = [(each.status_code, each.text) for each in found if each.status_code not in (200, 429)]
+    assert not others
     assert sum(served_all) <= 6_000 + 100 * took
     assert len(served_all) >= 6_000 // (64 + 60)  # and the limit is used
     assert all(int(each.headers["retry-after-ms"]) > 0 for each in refused)
@@ -115,27 +111,29 @@ async def test_a_worker_that_is_killed_under_load_takes_nobody_along_and_admits_
 async def test_when_a_replica_is_killed_under_streams_those_without_content_are_answered_by_another(
     tmp_path: Path,
 ) -> None:
-    async with engine() as one, engine() as other:
-        async with served(tmp_path, service(one.url, other.url, prefix_aware=False)) as (serving, _):
-            pool = httpx.Limits(max_connections=400)
-            headers = {"authorization": f"Bearer {SECRET}"}
-            async with httpx.AsyncClient(
-                base_url=serving.url, headers=headers, limits=pool, timeout=60
-            ) as client:
+    async with (
+        engine() as one,
+        engine() as other,
+        served(tmp_path, service(one.url, other.url, prefix_aware=False)) as (serving, _),
+        httpx.AsyncClient(
+            base_url=serving.url,
+            headers={"authorization": f"Bearer {SECRET}"},
+            limits=httpx.Limits(max_connections=400),
+            timeout=120,
+        ) as client,
+    ):
 
-                async def ask(model: str) -> str:
-                    body = chat(model, stream=True, max_tokens=100)
-                    return (await client.post(CHAT, json=body)).text
+        async def ask(model: str) -> str:
+            return (await client.post(CHAT, json=chat(model, stream=True, max_tokens=400))).text
 
-                begun = [asyncio.ensure_future(ask("toy-t0-i60-n60")) for _ in range(100)]
-                await until_streams(one.stats, other.stats, 100)
-                waiting = [asyncio.ensure_future(ask("toy-t1500-i0-n5")) for _ in range(100)]
-                await until_streams(one.stats, other.stats, 200)
-                lost = (await one.stats())["in_flight"]
-                assert lost > 20
-                one.kill()
-                late = [events(text) for text in await asyncio.gather(*waiting)]
-                early = [events(text) for text in await asyncio.gather(*begun)]
+        begun = [asyncio.ensure_future(ask("toy-t0-i100-n150")) for _ in range(100)]
+        await until_streams(one.stats, other.stats, 100)
+        waiting = [asyncio.ensure_future(ask("toy-t8000-i0-n5")) for _ in range(100)]
+        await until_streams(one.stats, other.stats, 200)
+        assert (await one.stats())["in_flight"] > 20
+        one.kill()
+        late = [events(text) for text in await asyncio.gather(*waiting)]
+        early = [events(text) for text in await asyncio.gather(*begun)]
     for found in late:
         assert text_of(found) == " tok0 tok1 tok2 tok3 tok4"
         assert found[-1] == "[DONE]"
@@ -145,7 +143,7 @@ async def test_when_a_replica_is_killed_under_streams_those_without_content_are_
         assert found[-1]["error"]["code"] == "upstream_lost"
     for found in early:
         if found not in cut:
-            assert text_of(found).endswith(" tok59")
+            assert text_of(found).endswith(" tok149")
 
 
 async def until_streams(one: Any, other: Any, count: int) -> None:
@@ -246,11 +244,10 @@ async def test_busy_and_failing_replicas_are_passed_over_and_the_budget_is_kept(
         async with served(tmp_path, Service("toy", ("toy", "toy-*"), upstreams)) as (_, client):
             found = await asyncio.gather(*(client.post(CHAT, json=chat("toy-t100-i0-n4")) for _ in range(20)))
             assert [each.status_code for each in found] == [200] * 20
-    async with engine("--fail-share", "1") as broken:
-        async with served(tmp_path / "2", service(broken.url)) as (_, client):
-            found = [await client.post(CHAT, json=chat()) for _ in range(100)]
-            assert {each.status_code for each in found} == {503}
-            assert (await broken.stats())["requests"] < 200
+    async with engine("--fail-share", "1") as bad, served(tmp_path / "2", service(bad.url)) as (_, client):
+        found = [await client.post(CHAT, json=chat()) for _ in range(100)]
+        assert {each.status_code for each in found} == {503}
+        assert (await bad.stats())["requests"] < 200
 
 
 async def test_who_comes_while_nobody_is_there_waits_for_the_first_replica(tmp_path: Path) -> None:
@@ -341,14 +338,16 @@ async def raw(url: str, data: bytes, within_s: float = 10.0) -> bytes:
 SMUGGLED = {
     "length and chunks": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: 4\r\n"
     "transfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "two lengths": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: 4\r\ncontent-length: 5\r\n\r\nabcd",
+    "two lengths": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}"
+    "content-length: 4\r\ncontent-length: 5\r\n\r\nabcd",
     "a signed length": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}content-length: +4\r\n\r\nabcd",
     "bare line feeds": f"POST {CHAT} HTTP/1.1\nhost: a\ncontent-length: 0\n\n",
     "a folded header": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\nx: y\r\n z\r\n\r\n",
     "a space before the colon": f"POST {CHAT} HTTP/1.1\r\nhost : a\r\n\r\n",
     "another coding": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "chunks in 1.0": f"POST {CHAT} HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a bad chunk size": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0x1\r\na\r\n0\r\n\r\n",
+    "a bad chunk size": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    "0x1\r\na\r\n0\r\n\r\n",
     "no host": f"POST {CHAT} HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
     "two hosts": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\nhost: b\r\ncontent-length: 0\r\n\r\n",
     "an absolute target": f"POST http://b{CHAT} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n",

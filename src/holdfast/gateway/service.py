@@ -107,13 +107,8 @@ class Service:
         return False
 
     def may_hedge(self, waited_s: float, now: float) -> bool:
-        saturation = self.saturation()
+        saturation = self.pool.saturation()
         return waited_s > self.tries.hedge_after_s(saturation) and self.tries.may_hedge(saturation, now)
-
-    def saturation(self) -> float:
-        """How much of what replicas may have at a time they have; without such a limit nobody can tell."""
-        most = self.settings.concurrent * len(self.pool.replicas)
-        return self.busy() / most if most else 0.0
 
     # how it went
 

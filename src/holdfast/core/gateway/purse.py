@@ -443,6 +443,13 @@ class Purse:
         self._number += 1
         return Ask(self.holder, self._number, self._term, full, parts)
 
+    def worth_asking(self, name: str, amounts: list[float]) -> float:
+        """What to want when many are short of it: all of it if the broker seemed to have that much, for it
+        lends what is wanted whole or not at all; at least what the largest needs."""
+        pocket = self._pockets.get(name)
+        left = pocket.left if pocket is not None else 0.0
+        return max(max(amounts), min(sum(amounts), left))
+
     def hear(self, grants: Grants, now: float) -> bool:
         """The broker's answer, if it is the one to the latest ask."""
         if grants.number != self._number or grants.number == self._heard:
