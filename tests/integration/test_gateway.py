@@ -63,6 +63,14 @@ async def test_the_client_of_openai_is_served(tmp_path: Path) -> None:
             assert refused.value.code == "invalid_api_key"
 
 
+async def test_connections_to_a_replica_are_used_again(tmp_path: Path) -> None:
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (_, client):
+        for _ in range(10):
+            assert (await client.post(CHAT, json=chat())).status_code == 200
+            assert events((await client.post(CHAT, json=chat(stream=True))).text)[-1] == "[DONE]"
+        assert (await toy.stats())["connections"] == 2  # one for all of them, one for this question
+
+
 async def test_curl_is_served(tmp_path: Path) -> None:
     async with engine() as toy, served(tmp_path, service(toy.url)) as (serving, _):
         process = await asyncio.create_subprocess_exec(

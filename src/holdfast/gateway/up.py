@@ -47,6 +47,7 @@ class Up(asyncio.Protocol):
         "head",
         "headers",
         "is_head",
+        "keep_alive",
         "length",
         "parser",
         "pieces",
@@ -82,7 +83,7 @@ class Up(asyncio.Protocol):
         self.transport.write(request)
 
     def _fresh(self) -> None:
-        self.head = self.complete = self.chunked = False
+        self.head = self.complete = self.chunked = self.keep_alive = False
         self.headers: list[tuple[bytes, bytes]] = []
         self.pieces: list[bytes] = []
         self.content_type = b""
@@ -124,6 +125,8 @@ class Up(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self.head:
+            if not self.complete:
+                self.keep_alive = self.parser.should_keep_alive()  # afterwards it speaks of the next answer
             self.complete = True
         else:  # 100 or 103: the answer comes after it
             self.headers.clear()
@@ -176,7 +179,7 @@ class Up(asyncio.Protocol):
             and self.used
             and not self.is_head
             and not self.transport.is_closing()
-            and self.parser.should_keep_alive()
+            and self.keep_alive
         )
 
     def let_go(self) -> None:

@@ -34,6 +34,7 @@ class Stats(msgspec.Struct):
     in_flight_most: int = 0
     usage_asked: int = 0
     continued: int = 0
+    connections: int = 0
 
 
 class Engine:
@@ -56,6 +57,7 @@ class Asked(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.engine.stats.connections += 1
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
