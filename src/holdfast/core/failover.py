@@ -192,7 +192,7 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     """Preempt lower priorities, or ask for capacity."""
     world = draft.world
     left = len(slots)
-    patient = draft.ways.get(workload.name) is Way.WAIT
+    patient = draft.ways.get(workload.name) is Way.WAIT or not preempt.may_find(world, workload.priority)
     if world.policy.replicas.preempt and not world.brakes and not draft.leaving and not patient:
         spoken_for = frozenset(draft.ended)
         for slot in slots:
@@ -210,4 +210,5 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     if left < len(slots) or draft.leaving:
         draft.floor = max(draft.floor, workload.priority)
     if left:
-        draft.unmet.append(Unmet(workload, left, again=any(slot.epoch for slot in slots)))
+        again = any(slot.epoch for slot in slots)
+        draft.unmet.append(Unmet(workload, left, again=again, tried=left == len(slots)))

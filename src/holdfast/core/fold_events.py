@@ -101,14 +101,13 @@ def _configured(
         case ev.WorkloadDeleted(workload=name):
             if name in world.workloads:
                 index.drop_workload(world, name)
-                world.courses.pop(name, None)
-                world.demands.pop(name, None)
-                world.starts.pop(name, None)
+                for kept in (world.courses, world.demands, world.starts, world.losses):
+                    kept.pop(name, None)
                 wake_dependants(world, name)
         case ev.PoolApplied(pool=pool):
             world.pools[pool.name] = pool
-            if not (pool.lists_offers and world.offers.get(pool.name)):
-                world.offers[pool.name] = pool.offers
+            known = world.offers.get(pool.name) if pool.lists_offers else None
+            index.put_offers(world, pool.name, known or pool.offers)
             world.pool_states.setdefault(pool.name, PoolState(pool.name))
             world.in_pool.setdefault(pool.name, {})
             world.agenda.note("pool", pool.name)
@@ -139,6 +138,8 @@ def _applied(world: World, workload: Workload, at: Instant) -> None:
     if old is not None and type(old.shape) is not type(workload.shape):
         return
     index.put_workload(world, workload)
+    if workload.name not in world.mixed:
+        world.losses.pop(workload.name, None)
     if isinstance(workload.shape, Job) and workload.shape.deadline_ms:
         world.courses.setdefault(workload.name, Course(workload.name, begun=at))
     else:
@@ -383,7 +384,7 @@ def _listed(world: World, event: ev.OffersListed) -> None:
     fold_market.listed(world, pool, there, event.at)
     if event.offers is None:
         return
-    world.offers[pool.name] = event.offers
+    index.put_offers(world, pool.name, event.offers)
     prices = {offer.name: offer.price_micro_usd for offer in event.offers if offer.spot}
     for name in world.in_pool[pool.name]:
         node = world.nodes[name]
@@ -498,6 +499,7 @@ def _ready(world: World, replica: Replica, at: Instant) -> None:
     slot = world.slots.get(replica.slot)
     if slot is not None and slot.down_since:
         index.put_slot(world, replace(slot, down_since=0, struck=False, why=""))
+    fold_market.counted(world, replica.workload, at)
     wake_dependants(world, replica.workload)
 
 
@@ -578,6 +580,7 @@ def slot_down(world: World, replica: Replica, at: Instant, why: str, *, struck: 
         before = slot.down_since
         struck = slot.struck if before else struck
         index.put_slot(world, replace(slot, down_since=before or at, struck=struck, why=why))
+        fold_market.counted(world, slot.workload, at)
 
 
 def _maybe_idle(world: World, node_id: str, at: Instant) -> None:

@@ -279,6 +279,7 @@ def _promote(world: World, action: do.PromoteStandby, at: Instant) -> None:
     if seat is not None:  # the standby's own seat is empty now
         index.put_slot(world, replace(seat, down_since=at, why=f"{replica.id} was promoted"))
     new_set(world, replica.node)
+    fold_market.counted(world, replica.workload, at)
     if action.gang:
         _join_gang(world, slot, action.gang, at)
     wake_dependants(world, replica.workload)
@@ -302,6 +303,7 @@ def _seats(
             world.agenda.note("workload", workload)  # there may be more to add
         case do.CloseSlot(slot=name):
             index.put_slot(world, replace(world.slots[name], phase=Phase.CLOSED, why=action.why))
+            fold_market.counted(world, world.slots[name].workload, at)
             world.agenda.note("workload", world.slots[name].workload)
         case do.RemoveSlot(slot=name):
             slot = world.slots[name]
@@ -312,4 +314,5 @@ def _seats(
         case do.GiveUpSlot(slot=name):
             slot = replace(world.slots[name], phase=Phase.FAILED, why=action.why)
             index.put_slot(world, slot)
+            fold_market.counted(world, slot.workload, at)
             wake_dependants(world, slot.workload)

@@ -15,12 +15,12 @@ checkpoint period for what has one, and for what has none and is exclusive an ho
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
 from holdfast.core import failover, market, offers, placement
 from holdfast.core.draft import Draft, Unmet
-from holdfast.core.packing import Apart, Bin, fill
+from holdfast.core.packing import Apart, Bin, Bins
 from holdfast.model import action as do
 from holdfast.model.course import Way
 from holdfast.model.node import COMING, JOINED, NodeState
@@ -74,33 +74,34 @@ def tallies(draft: Draft) -> dict[str, Tally]:
 class Pick:
     """An offer that may be launched now."""
 
-    def __init__(self, pool: Pool, offer: Offer, why: str) -> None:
-        self.pool, self.offer, self.why = pool, offer, why
+    def __init__(self, pool: Pool, offer: Offer) -> None:
+        self.pool, self.offer = pool, offer
 
 
 def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
     """Orders nodes for what could not be placed: first on what is free or coming, then on new ones."""
-    bins = list(_on_the_way(draft.world, tally))
+    bins = Bins(_on_the_way(draft.world, tally))
     for unmet in sorted(draft.unmet, key=lambda u: (-u.workload.priority, u.workload.name)):
         needs = draft.needs_of(unmet.workload)
         if draft.ways.get(unmet.workload.name) is Way.WAIT or unmet.workload.name in draft.world.mixed:
             continue  # for what waits nothing is bought; for a mix `mixing` does it
         one_each = unmet.at_least > 1 or needs.spread is Spread.REQUIRE
-        apart = Apart.of(draft.world, needs, draft.copies_at(unmet.workload.name))
+        copies = draft.copies_at(unmet.workload.name)
+        apart = Apart.of(draft.world, needs, copies)
         left = unmet.count - _fits_now(draft, unmet, apart)
-        left -= fill(bins, needs, left, one_each=one_each, apart=apart)
-        company = Company(draft, unmet.workload)
+        left -= bins.fill(needs, left, one_each=one_each, apart=apart)
+        company = Company(draft.world, unmet.workload, copies)
         while left > 0:
             picks = best(draft, tally, unmet.workload, apart, company)
             if not picks:
                 break
             bin_ = Bin.new(picks[0].pool, picks[0].offer)
-            took = fill([bin_], needs, left, one_each=one_each, apart=apart)
+            took = Bins([bin_]).fill(needs, left, one_each=one_each, apart=apart)
             if not took:
                 break
             why = f"{left} of {unmet.workload.name} have no room"
             left -= took
-            bins.append(bin_)
+            bins.add(bin_)
             company.add(picks[0].offer)
             _launch_picks(draft, tally, picks, unmet.workload.priority, why)
 
@@ -117,7 +118,7 @@ def _on_the_way(world: World, tally: dict[str, Tally]) -> Iterator[Bin]:
 def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:
     """Work that waits for a proof or for a victim to stop has room already, perhaps. What is to move to spot
     is not helped by room beside it on demand."""
-    if unmet.at_least > 1:
+    if unmet.at_least > 1 or unmet.tried:
         return 0
     ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again)
     to_spot = draft.ways.get(unmet.workload.name) is Way.SPOT
@@ -133,11 +134,11 @@ class Company:
     """The domains in which copies of a workload stand, or will by this plan. A gang has none: its members are
     lost together wherever they are."""
 
-    def __init__(self, draft: Draft, workload: Workload) -> None:
+    def __init__(self, world: World, workload: Workload, copies: Iterable[str]) -> None:
         self.counted = workload.needs.spread is not Spread.NONE and not isinstance(workload.shape, Training)
         self.level = offers.domain_level(workload.needs.spread_over)
-        nodes = draft.copies_at(workload.name) if self.counted else ()
-        self.crowd = Counter(draft.world.nodes[name].place.domain(self.level) for name in nodes)
+        nodes = copies if self.counted else ()
+        self.crowd = Counter([world.nodes[name].place.domain(self.level) for name in nodes])
 
     def add(self, offer: Offer) -> None:
         if self.counted:
@@ -159,7 +160,7 @@ def best(
     if apart is not None:
         mask = mask & offers.outside(table, apart.level, apart.taken)
     ranking = market.rank(table, _ask(draft, workload, suiting, company), draft.now, mask)
-    return [_pick(draft, candidate) for candidate in market.hedge(ranking)]
+    return [Pick(*draft.offer_of(candidate.key)) for candidate in market.hedge(ranking)]
 
 
 def payable(draft: Draft, tally: dict[str, Tally], priority: int) -> offers.Bools:
@@ -173,11 +174,10 @@ def payable(draft: Draft, tally: dict[str, Tally], priority: int) -> offers.Bool
 
 
 def _ask(draft: Draft, workload: Workload, suiting: offers.Bools, company: Company) -> market.Ask:
-    prices = draft.market.ints["price"][suiting]
     worth = draft.world.policy.capacity.wait_worth
     return market.Ask(
         loss_ms=_loss_ms(workload),
-        wait_micro_usd=round(worth * int(prices.min()) / 60) if len(prices) else 0,
+        wait_micro_usd=round(worth * offers.cheapest(draft.market, suiting) / 60),
         spot=workload.needs.spot,
         spread_over=company.level,
         company=company.told(),
@@ -189,11 +189,6 @@ def _loss_ms(workload: Workload) -> int:
     if workload.checkpoint_ms:
         return workload.move_cost_ms + workload.checkpoint_ms // 2
     return workload.move_cost_ms + (LOST_WORK_MS if workload.exclusive else 0)
-
-
-def _pick(draft: Draft, candidate: market.Candidate) -> Pick:
-    pool, offer = draft.offer_of(candidate.key)
-    return Pick(pool, offer, candidate.why)
 
 
 def _launch_picks(draft: Draft, tally: dict[str, Tally], picks: list[Pick], priority: int, why: str) -> None:
@@ -230,10 +225,11 @@ def may_launch(draft: Draft, pool: Pool, tally: Tally, *, others: int = 0, kept:
 def may_grow(draft: Draft, workload: Workload) -> bool:
     """Is a node on the way, or would one be launched, that could take one more of it?"""
     tally = {name: Tally(draft.world, name) for name in draft.world.pools}
-    apart = Apart.of(draft.world, workload.needs, draft.copies_at(workload.name))
-    if fill(list(_on_the_way(draft.world, tally)), workload.needs, 1, one_each=False, apart=apart):
+    copies = draft.copies_at(workload.name)
+    apart = Apart.of(draft.world, workload.needs, copies)
+    if Bins(_on_the_way(draft.world, tally)).fill(workload.needs, 1, one_each=False, apart=apart):
         return True
-    return bool(best(draft, tally, workload, apart, Company(draft, workload)))
+    return bool(best(draft, tally, workload, apart, Company(draft.world, workload, copies)))
 
 
 def launch(
