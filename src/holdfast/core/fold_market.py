@@ -22,7 +22,7 @@ from holdfast.model.replica import LIVE
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Level, Said, Word
 from holdfast.model.world import World
-from holdfast.reliability.losses import AFTER_LOSS_MS, lost, told
+from holdfast.reliability.losses import lost, told
 
 
 def asked(world: World, node: Node, at: Instant) -> None:
@@ -60,7 +60,8 @@ def taken(world: World, node: Node, at: Instant) -> None:
         if node.spot:
             _write(world, node, lambda record: remember.taken(record, at))
             _tell_services(world, node, at)
-            world.agenda.at(at + AFTER_LOSS_MS, "pool", node.pool)  # by then it may be worth a try again
+            again = at + world.policy.capacity.after_loss_ms
+            world.agenda.at(again, "pool", node.pool)  # by then it may be worth a try again
 
 
 def _tell_services(world: World, node: Node, at: Instant) -> None:

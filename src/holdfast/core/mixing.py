@@ -234,7 +234,7 @@ class View:
             coming=self.coming.get(key, 0),
             leaving=self.leaving.get(key, 0),
             refused=int(table.ints["retry_at"][row]) > now or not self.payable[row],
-            taking=taken_at > 0 and now - taken_at < losses.AFTER_LOSS_MS,
+            taking=taken_at > 0 and now - taken_at < self.draft.world.policy.capacity.after_loss_ms,
         )
 
     def _ready_ms(self) -> Millis:
