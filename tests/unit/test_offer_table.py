@@ -1,9 +1,12 @@
 """The table of offers is kept, not made anew: it always says what a new one would say."""
 
+from typing import Any
+
 import numpy as np
 from msgspec.structs import replace
 
 from holdfast.core import fold, offers
+from holdfast.core.remember import GRID
 from holdfast.core.snapshot import dump, load
 from holdfast.model import event as ev
 from holdfast.model.offer_table import HYPOTHESES, Table
@@ -14,7 +17,7 @@ from holdfast.model.world import World
 from tests.build import needs
 from tests.play import Play, offer, pool
 
-LISTED = {"lists_offers": True, "lists_stock": True}
+LISTED: dict[str, Any] = {"lists_offers": True, "lists_stock": True}
 
 
 def anew(world: World) -> Table:
@@ -38,7 +41,7 @@ def listed(play: Play, *there: Offer) -> None:
 
 
 def test_there_is_a_column_for_every_hypothesis() -> None:
-    assert len(offers.GRID.stays) == HYPOTHESES
+    assert len(GRID.stays) == HYPOTHESES
 
 
 def test_it_is_the_same_table_while_nothing_changes() -> None:

@@ -58,6 +58,7 @@ def observe(world: World, event: ev.Event) -> None:
             if (node := world.nodes.get(name)) and node.state is NodeState.LAUNCHING:
                 index.put_node(world, replace(node, state=NodeState.BOOTING, since=at))
                 _pool(world, node.pool, failures_in_a_row=0, retry_at=0)
+                fold_market.watch_queue(world, node.pool, at)
         case ev.NodeTerminated():
             _terminated(world, event)
         case ev.NodeReset(node=name, at=at):
@@ -366,6 +367,7 @@ def _pool_listed(world: World, event: ev.PoolListed) -> None:
     """What nobody knows is an orphan. What should have been there for a while and is not, has ended."""
     world.orphans |= {name: event.pool for name in event.nodes if name not in world.nodes}
     fold_market.still_there(world, event.pool, event.at)
+    fold_market.queued(world, event)
     there = set(event.nodes)
     for name in world.in_pool.get(event.pool, ()):
         node = world.nodes[name]

@@ -14,7 +14,10 @@ not count. Only `fold` calls these.
 
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from holdfast.core import index, remember
+from holdfast.model.event import PoolListed
 from holdfast.model.market import Losses, OfferRecord, key_of
 from holdfast.model.node import COMING, Node, NodeState
 from holdfast.model.pool import Offer, Pool
@@ -99,6 +102,24 @@ def gone(world: World, node: Node, at: Instant) -> None:
     """Its provider confirms it."""
     if node.joined_at and not is_lost(node):
         _write(world, node, lambda record: remember.ended(record, at, at - node.joined_at))
+
+
+def queued(world: World, event: PoolListed) -> None:
+    """Which of those to come wait for their turn, and until when."""
+    for name in world.in_pool.get(event.pool, ()) if event.queued is not None else ():
+        node, told = world.nodes[name], event.queued or {}
+        if node.state not in COMING or node.joined_at or not (node.queued_at or name in told):
+            continue
+        since, left = (node.queued_at or event.at) if name in told else 0, told.get(name)
+        starts_at = 0 if left is None else event.asked_at + left
+        index.put_node(world, replace(node, queued_at=since, starts_at=starts_at))
+
+
+def watch_queue(world: World, pool: str, at: Instant) -> None:
+    """While something is to come from a pool with a queue, it is asked how that moves."""
+    nodes = (world.nodes[name] for name in world.in_pool.get(pool, ()))
+    if pool in world.pools and world.pools[pool].queues and any(node.may_queue for node in nodes):
+        world.agenda.at(at + world.policy.capacity.queue_every_ms, "pool", pool)
 
 
 def is_lost(node: Node) -> bool:

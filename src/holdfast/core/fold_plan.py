@@ -48,6 +48,7 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
         case do.ListPool(pool=pool):
             world.pool_states[pool] = replace(world.pool_states[pool], listed_at=at)
             world.agenda.at(at + world.policy.capacity.list_every_ms, "pool", pool)
+            fold_market.watch_queue(world, pool, at)
         case do.ListOffers(pool=pool):
             world.pool_states[pool] = replace(world.pool_states[pool], offers_at=at)
             world.agenda.at(at + world.policy.capacity.offers_every_ms, "pool", pool)
@@ -111,6 +112,9 @@ def _supply(
             books.open_node(world, node, at)
             fold_market.asked(world, node, at)
             index.put_node(world, node)
+            other = world.nodes.get(action.hedge)
+            if other is not None and other.hedge not in world.nodes:  # it waits, and this one may be sooner
+                index.put_node(world, replace(other, hedge=node.id))
         case do.TerminateNode(node=name):
             world.orphans.pop(name, None)
             if name in world.nodes:

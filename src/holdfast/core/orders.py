@@ -6,6 +6,9 @@ useful hour will cost, chances and losses counted. Limits are kept here: pools' 
 budgets and price ceilings, and back-offs, which are the offer's own where the offer failed and the pool's
 where its provider did.
 
+A node that waits in its provider's queue counts as room too, and another may be asked for beside it
+(`burst`).
+
 Where waiting is dear and the first choice doubtful, two nodes are asked for at once, in different domains,
 and whichever joins first stays (`capacity` ends the other).
 
@@ -18,14 +21,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
-from holdfast.core import failover, market, offers, placement
+from holdfast.core import burst, failover, market, offers, placement
 from holdfast.core.draft import Draft, Unmet
 from holdfast.core.packing import Apart, Bin, Bins
 from holdfast.model import action as do
 from holdfast.model.course import Way
-from holdfast.model.node import COMING, JOINED, NodeState
+from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.pool import Offer, Pool
-from holdfast.model.units import HOUR
+from holdfast.model.units import HOUR, seconds
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Spread, Training, Workload
 from holdfast.model.world import World
@@ -80,7 +83,9 @@ class Pick:
 
 def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
     """Orders nodes for what could not be placed: first on what is free or coming, then on new ones."""
-    bins = Bins(_on_the_way(draft.world, tally))
+    coming = list(_on_the_way(draft.world, tally))
+    queue = [(node, Bins([Bin.of(node)])) for node in coming if burst.waits(draft.world, node)]
+    bins = Bins(Bin.of(node) for node in coming if not burst.waits(draft.world, node))
     for unmet in sorted(draft.unmet, key=lambda u: (-u.workload.priority, u.workload.name)):
         needs = draft.needs_of(unmet.workload)
         if draft.ways.get(unmet.workload.name) is Way.WAIT or unmet.workload.name in draft.world.mixed:
@@ -91,6 +96,10 @@ def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
         left = unmet.count - _fits_now(draft, unmet, apart)
         left -= bins.fill(needs, left, one_each=one_each, apart=apart)
         company = Company(draft.world, unmet.workload, copies)
+        for node, room in queue:
+            if left > 0 and (took := room.fill(needs, left, one_each=one_each, apart=apart)):
+                left -= took
+                _burst(draft, tally, node, queue, unmet.workload, apart, company)
         while left > 0:
             picks = best(draft, tally, unmet.workload, apart, company)
             if not picks:
@@ -106,13 +115,32 @@ def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
             _launch_picks(draft, tally, picks, unmet.workload.priority, why)
 
 
-def _on_the_way(world: World, tally: dict[str, Tally]) -> Iterator[Bin]:
+def _burst(
+    draft: Draft,
+    tally: dict[str, Tally],
+    node: Node,
+    queue: Iterable[tuple[Node, Bins]],
+    workload: Workload,
+    apart: Apart | None,
+    company: "Company",
+) -> None:
+    """It counts on a node that waits for its turn: is another worth asking for, of which one will stay?"""
+    among = burst.sooner(draft, node, (other for other, _ in queue))
+    if any(isinstance(action, do.LaunchNode) and action.hedge == node.id for action in draft.actions):
+        return
+    for pick in best(draft, tally, workload, apart, company, among)[:1]:
+        wait = seconds(burst.wait_ms(node, draft.now))
+        why = f"{workload.name} would wait {wait} for {node.id} in its queue; the first one ready stays"
+        launch(draft, tally[pick.pool.name], pick.pool, pick.offer, why, hedge=node.id)
+
+
+def _on_the_way(world: World, tally: dict[str, Tally]) -> Iterator[Node]:
     """Of two that were asked for at once one will go again."""
     for pool in tally.values():
         for node in pool.coming:
             other = world.nodes.get(node.hedge)
             if other is None or other.state not in COMING or node.id < other.id:
-                yield Bin.of(node)
+                yield node
 
 
 def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:
@@ -149,7 +177,12 @@ class Company:
 
 
 def best(
-    draft: Draft, tally: dict[str, Tally], workload: Workload, apart: Apart | None, company: Company
+    draft: Draft,
+    tally: dict[str, Tally],
+    workload: Workload,
+    apart: Apart | None,
+    company: Company,
+    among: offers.Bools | None = None,
 ) -> list[Pick]:
     """What to launch next for one more of the workload: nothing, one, or two of which one will stay."""
     table = draft.market
@@ -159,6 +192,8 @@ def best(
     mask = suiting & payable(draft, tally, workload.priority)
     if apart is not None:
         mask = mask & offers.outside(table, apart.level, apart.taken)
+    if among is not None:
+        mask = mask & among
     ranking = market.rank(table, _ask(draft, workload, suiting, company), draft.now, mask)
     return [Pick(*draft.offer_of(candidate.key)) for candidate in market.hedge(ranking)]
 
@@ -227,7 +262,8 @@ def may_grow(draft: Draft, workload: Workload) -> bool:
     tally = {name: Tally(draft.world, name) for name in draft.world.pools}
     copies = draft.copies_at(workload.name)
     apart = Apart.of(draft.world, workload.needs, copies)
-    if Bins(_on_the_way(draft.world, tally)).fill(workload.needs, 1, one_each=False, apart=apart):
+    coming = Bins(Bin.of(node) for node in _on_the_way(draft.world, tally))
+    if coming.fill(workload.needs, 1, one_each=False, apart=apart):
         return True
     return bool(best(draft, tally, workload, apart, Company(draft.world, workload, copies)))
 
