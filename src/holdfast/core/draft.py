@@ -49,6 +49,7 @@ class Draft:
         self.proven: dict[str, None] = {}  # those declared gone
         self.reopened: dict[str, None] = {}  # nodes that this plan gives back to work
         self.kept: dict[str, None] = {}  # empty nodes that somebody counts on
+        self.unimportant: dict[str, list[str]] = {}  # by pool with a reserve: nodes that hold such work
         self.launched = world.launched
         self.floor = -NEVER  # priorities below this wait while room is being made for others
         self._room: Room | None = None

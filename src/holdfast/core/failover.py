@@ -17,7 +17,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from holdfast.core import gang, placement, preempt, seats
+from holdfast.core import gang, placement, preempt, reserve, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
 from holdfast.model.course import Way
@@ -135,6 +135,7 @@ def ask_for(
     if draft.ways.get(workload.name) in (Way.WAIT, Way.SPOT):
         nodes = draft.world.nodes
         avoid = (*avoid, *(name for name in draft.room.row if is_kept_by_waiting(draft, nodes[name])))
+    avoid = (*avoid, *reserve.kept_from(draft, workload.priority))
     return placement.Ask(
         needs=needs,
         count=count,
