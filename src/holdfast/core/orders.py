@@ -146,7 +146,7 @@ def _on_the_way(world: World, tally: dict[str, Tally]) -> Iterator[Node]:
 def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:
     """Work that waits for a proof or for a victim to stop has room already, perhaps. What is to move to spot
     is not helped by room beside it on demand."""
-    if unmet.at_least > 1 or unmet.tried:
+    if unmet.at_least > 1 or (unmet.tried and not draft.reopened):
         return 0
     ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again)
     to_spot = draft.ways.get(unmet.workload.name) is Way.SPOT
