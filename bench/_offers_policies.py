@@ -21,8 +21,9 @@ import numpy as np
 from bench._offers_log import MONTH_S, Item, Kind, Log
 from holdfast.core import remember
 from holdfast.core.market import Ask, rank
-from holdfast.core.offers import Bools, Table
+from holdfast.core.offers import Bools
 from holdfast.model.market import OfferRecord, key_of
+from holdfast.model.offer_table import Table
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources

@@ -8,8 +8,9 @@ from collections import Counter
 
 from bench._serving_world import COLD_START_S, ON_DEMAND, ON_DEMAND_PRICE, WANTED, Held
 from holdfast.core.mix import Fleet, MixRules, Orders, Zone, orders
+from holdfast.model.market import Losses
 from holdfast.model.units import HOUR, SECOND
-from holdfast.reliability.losses import Losses
+from holdfast.reliability import losses
 from holdfast.reliability.onoff import Belief
 
 SPARE = 1
@@ -25,7 +26,7 @@ class Ours:
         self.rules = rules or MixRules()
         self.beliefs = [Belief() for _ in range(zones)]
         self.stays = [self._stays(zone) for zone in range(zones)]
-        self.losses = Losses()
+        self.losses, self.took = Losses(), dict[int, int]()
         self.begun: int | None = None
 
     def act(self, held: Held, lost: Counter[int]) -> None:
@@ -40,9 +41,10 @@ class Ours:
         self.begun = held.now if self.begun is None else self.begun
         begun = held.now - self.begun > COLD_START_S  # nobody is ready sooner
         short = sum(held.is_ready(node) for node in held.nodes) < WANTED
-        self.losses.watch((held.now + 1) * SECOND, short=short and begun)
+        self.losses = losses.told(self.losses, _instant(held), short=short and begun)
         for zone, count in lost.items():
-            self.losses.lose(held.now * SECOND, str(zone), count, held.in_zone(zone))
+            self.losses = losses.lost(self.losses, _instant(held), str(zone), held.in_zone(zone), count)
+            self.took[zone] = _instant(held)
             self._see(held.now, zone, there=False)
         if held.now % LOOK_S == 0:
             for zone in {node.zone for node in held.spot()} - set(lost):
@@ -65,7 +67,7 @@ class Ours:
                 ready=count[zone, True],
                 coming=count[zone, False],
                 refused=zone in refused,
-                taking=self.losses.is_taking(held.now * SECOND, str(zone)),
+                taking=zone in self.took and _instant(held) - self.took[zone] < losses.AFTER_LOSS_MS,
             )
             for zone, stays in enumerate(self.stays)
         ]
@@ -75,9 +77,9 @@ class Ours:
             ready_ms=COLD_START_S * SECOND,
             on_demand_ready=count[ON_DEMAND, True],
             on_demand_coming=count[ON_DEMAND, False],
-            burn=self.losses.burn(self.rules.short_share_max),
-            follows=self.losses.follows,
-            alone_per_hour=self.losses.alone_per_hour,
+            burn=losses.burn(self.losses, self.rules.short_share_max),
+            follows=losses.follows(self.losses),
+            alone_per_hour=losses.alone_per_hour(self.losses),
         )
 
     def _perform(self, held: Held, found: Orders, refused: set[int]) -> bool:
@@ -96,6 +98,10 @@ class Ours:
         for name in found.release_spot:
             held.let_go(next(n for n in held.spot() if n.zone == int(name) and held.is_ready(n)))
         return False
+
+
+def _instant(held: Held) -> int:
+    return (held.now + 1) * SECOND  # zero means never
 
 
 class Even:

@@ -18,11 +18,12 @@ import numpy as np
 from holdfast.core import fold
 from holdfast.core.decide import decide
 from holdfast.core.market import Ask, hedge, rank
-from holdfast.core.offers import Table, suits
+from holdfast.core.offers import suits
 from holdfast.core.remember import asked, came_up, listed, preempted, refused
 from holdfast.model.action import LaunchNode
 from holdfast.model.event import PoolApplied, WorkloadApplied
 from holdfast.model.market import OfferRecord, key_of
+from holdfast.model.offer_table import Table
 from holdfast.model.place import Place
 from holdfast.model.policy import CapacityPolicy, Policy
 from holdfast.model.pool import Offer, Pool

@@ -90,6 +90,7 @@ def run(
 ) -> None:
     """Puts replicas of the workload on these nodes, one slot each, as if they had been there since `at`."""
     world.workloads[workload.name] = workload
+    world.of_priority.setdefault(workload.priority, {})[workload.name] = None
     slots = world.of_workload.setdefault(workload.name, {})
     for name in nodes:
         slot = Slot(slot_id(workload.name, len(slots)), workload.name, len(slots), epoch=1)

@@ -20,7 +20,7 @@ from holdfast.adapters.providers.ssh.provider import SshProvider
 from holdfast.contract.provider import *  # noqa: F403
 from holdfast.contract.provider import Rig, Run, wish
 from holdfast.model.action import LaunchNode
-from holdfast.model.units import HOUR
+from holdfast.model.units import HOUR, MINUTE
 from holdfast.ports.errors import CapacityShort, OutcomeUnknown
 from holdfast.sim.kernel import Kernel
 from holdfast.sim.market import Step, market
@@ -44,7 +44,7 @@ class Servers(Protocol):
 
 def simulated(folder: Path, run: Run, servers: Servers) -> Rig:
     kernel = Kernel()
-    provider = SimProvider("twin", ProviderTraits(), kernel, "1")
+    provider = SimProvider("twin", ProviderTraits(queue_ms=MINUTE), kernel, "1")
     made: list[str] = []
     provider.booted = lambda request: made.append(request.node)
 

@@ -80,3 +80,66 @@ def test_a_pool_that_is_sold_out_is_short_until_it_is_not(ground: Ground) -> Non
     until(lambda: "sold out" in {p["name"]: p for p in up.get("/v1/pools")}["spot"]["why"], "it is short")
     until(lambda: len(ready_of(up, "spot")) == 2, "and is not any more")
     assert any("everything sold out for 4.0 s, asked for by hand" in line for line in up.history())
+
+
+MARKET = ("{kind: policy, capacity: {after_loss: 5s, backoff: 500ms, backoff_max: 1s}}",)
+ON_SPOT = """
+kind: pool
+name: cheap
+provider: local
+zones: [a, b]
+max: 6
+cpus: 2
+memory: 2GiB
+price: 0.3
+spot: true
+idle: 3s
+labels: { market: pretended }
+settings: { boot: 200ms }
+"""
+STAND_IN = """
+kind: pool
+name: dear
+provider: local
+zones: [c]
+max: 4
+cpus: 2
+memory: 2GiB
+price: 1
+idle: 1s
+labels: { market: pretended }
+settings: { boot: 200ms }
+"""
+MIXED = f"{WEB.replace('cpus: 0.1', 'cpus: 1.5')}mix: {{}}\nlabels: {{ market: pretended }}\n"
+
+
+def homes(plane: Started) -> list[str]:
+    """The pools of what is ready."""
+    return sorted(name.rpartition("-")[0] for name in plane.ready("web").values())
+
+
+def test_on_demand_stands_in_for_spot_until_spot_is_back_and_stays(ground: Ground) -> None:
+    up = ground.up("--nodes", "1")
+    up.apply(*MARKET, ON_SPOT, STAND_IN)
+    up.apply(MIXED)
+    until(lambda: homes(up) == ["cheap"] * 3, "all on spot")
+    begun, seen = time.monotonic(), []
+
+    def are_at(*pools: str) -> bool:
+        found = homes(up)
+        seen.append(len(found))
+        return len(found) >= 3 and set(found) == set(pools)
+
+    up.post("/v1/chaos/sell-out", {"pool": "cheap", "for_ms": 10_000})
+    for node in ready_of(up, "cheap"):
+        up.post("/v1/chaos/notice", {"node": node, "for_ms": 120_000})
+    until(lambda: are_at("dear"), "on demand stands in for all of it", 20)
+    until(lambda: are_at("cheap"), "spot is back", 30)
+    until(lambda: not ready_of(up, "dear") and are_at("cheap"), "what stood in is released", 20)
+    assert min(seen) >= 3, "it was never below its size"
+    assert time.monotonic() - begun < 40
+    launched = {name for name in up.nodes() if name.startswith("cheap-")}
+    for _ in range(20):
+        assert are_at("cheap"), "and it stays there"
+        time.sleep(0.1)
+    assert {name for name in up.nodes() if name.startswith("cheap-")} <= launched

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.live import Ground, Started, processes, until
+from tests.e2e.live import Ground, Started, kill, processes, until
 from tests.slurm import Slurm, shared
 
 POOL = """\
@@ -117,3 +117,41 @@ def test_a_node_that_is_preempted_is_replaced_in_its_grace(ground: Ground, clust
     moved(plane, node)
     assert any("it is leaving" in line for line in plane.history(node=node))
     until(lambda: node not in plane.nodes(), "the old one is forgotten")
+
+
+CLOUD = """\
+kind: pool
+name: cloud
+provider: local
+zones: [c]
+max: 2
+cpus: 2
+memory: 1GiB
+price: 1
+settings: { boot: 300ms }
+"""
+QUICK = "{kind: policy, capacity: {queue_every: 500ms, queue_patience: 1s}}"
+
+
+def test_a_job_that_would_wait_for_long_is_passed_by_and_cancelled_when_the_other_is_ready(
+    ground: Ground, cluster: Slurm
+) -> None:
+    words = ["--partition=main", "--nodes=3", "--exclusive", "--time=40", "--output=/dev/null"]
+    cluster.ask("sbatch", *words, stdin="#!/bin/sh\nsleep 2400\n")
+    until(lambda: cluster.jobs("--states=R"), "the cluster is full")
+    settings = {"root": str(ground.folder / "shared"), "conf": str(cluster.conf), "time": "30m"}
+    pool = POOL.format(name="cluster", partition="main", settings=json.dumps(settings))
+    plane = ground.serve()
+    asked = (QUICK, pool.replace("min: 1", "min: 0"), CLOUD, SERVICE.format(python=sys.executable))
+    until(lambda: plane.apply(*asked), "somebody leads")
+    (node,) = plane.until_ready("web").values()
+    assert node.startswith("cloud-")
+    until(lambda: not [name for name in plane.nodes() if name.startswith("cluster-")], "it is forgotten")
+    assert [name for _, name, _ in cluster.jobs() if name.startswith("cluster-")] == [], (
+        "and out of the queue"
+    )
+    told = plane.history()
+    assert any("in its queue; the first one ready stays" in line for line in told)
+    assert any("because of a queue, and was ready first" in line for line in told)
+    plane.kill()
+    kill(*processes(plane.folder / "nodes" / node))  # it goes on without its control plane

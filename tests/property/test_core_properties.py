@@ -230,7 +230,11 @@ def snapshot(world: World) -> dict[str, object]:
     for name, value in vars(world).items():
         if isinstance(value, dict):
             seen[name] = {key: dict(item) if isinstance(item, dict) else item for key, item in value.items()}
-        elif name not in ("room", "agenda"):
+        elif name not in (
+            "room",
+            "market",
+            "agenda",
+        ):  # whoever asks brings the table up to date
             seen[name] = value
     room, agenda = world.room, world.agenda
     seen["room"] = [getattr(room, column).tolist() for column in (*room.CHANGING, *room.FIXED)]

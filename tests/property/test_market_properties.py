@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from holdfast.core import remember
 from holdfast.core.market import Ask, hedge, rank
-from holdfast.core.offers import Table, outlook
+from holdfast.core.offers import outlook
 from holdfast.model.market import OfferRecord, key_of
+from holdfast.model.offer_table import Table
 from holdfast.model.place import Level, Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources

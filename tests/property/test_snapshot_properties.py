@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import check, fold
+from holdfast.core import check, fold, offers
 from holdfast.core.snapshot import dump, load
 from holdfast.files import scenario as files
 from holdfast.model.event import Event
@@ -38,7 +38,7 @@ def everything(world: World) -> dict[str, object]:
     for name, value in vars(world).items():
         if name in ("joined_in", "dead_in", "serving"):
             seen[name] = {key: count for key, count in value.items() if count not in (0, (0, 0))}
-        elif name not in ("room", "agenda"):
+        elif name not in ("room", "market", "agenda"):
             seen[name] = _plain(value)
     room, rows = world.room, sorted(world.room.row.values())
     for column in (*room.CHANGING, *room.FIXED):
@@ -49,6 +49,10 @@ def everything(world: World) -> dict[str, object]:
     seen["room.names"] = [(list(each.number.items()), each.value) for each in numbered]
     seen["room.rows"] = (room.row, room.ids, room.unused)
     seen["due"] = world.agenda.due
+    table = offers.listed(world)
+    seen["market"] = (list(table.row.items()), list(table.offers.items()), table.log_weights.tolist())
+    columns = [*table.floats.values(), *(table.ints[name] for name in ("price", "at", "retry_at"))]
+    seen["market.columns"] = [column.tolist() for column in columns]
     return seen
 
 

@@ -115,6 +115,12 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
     "leader-changes-in-mid-failover": lambda told: (
         told.at("web/0.2", "PlaceReplica") < told.at("cp-2", "leads") < told.at("web/0", "ready on std-e")
     ),
+    "burst-from-a-queue": lambda told: (
+        told.at("rented-2", "LaunchNode", "in its queue")
+        < told.at("web/1.1", "PlaceReplica on rented-2")
+        <= told.at("batch-1", "TerminateNode", "was ready first")
+        and sum("LaunchNode" in line for line in told.lines) == 2
+    ),
     "out-of-stock": lambda told: told.has("CapacityShort"),
     "provider-answers-late": lambda told: (
         sum("LaunchNode" in line for line in told.lines) == 1

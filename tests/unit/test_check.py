@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import check, fold
+from holdfast.core import check, fold, offers
 from holdfast.core.check import Invariant, examine, inconsistencies, sentence
 from holdfast.model import action as do
 from holdfast.model import event as ev
@@ -379,6 +379,10 @@ DAMAGE: dict[str, Callable[[World], object]] = {
     "promised": lambda w: w.promised.update(web=None),
     "mixed": lambda w: w.mixed.update(web=None),
     "scaled": lambda w: w.scaled.update(web=None),
+    "struck": lambda w: w.struck.update(web={"web/0": None}),
+    "of_priority": lambda w: w.of_priority[0].pop("web"),
+    "market: a ghost": lambda w: offers.listed(w).row.update(ghost=0),
+    "market: a record": lambda w: offers.listed(w).ints["retry_at"].__setitem__(0, 1),
     "cordoned": lambda w: w.cordoned.update(a=None),
     "dead_in": lambda w: w.dead_in.update({"prov/here/a": 1}),
     "serving": lambda w: w.serving.update(pool=(99, 0)),
@@ -412,7 +416,8 @@ NOT_INDEXES = {
         "gangs",
     ),
     *("findings", "brakes", "brake_released_at", "epoch_floor", "launched", "orphans", "agenda"),
-    *("zones", "lease_before", "offers", "accounts", "records", "demands", "starts", "courses"),
+    *("zones", "lease_before", "offers", "accounts", "records", "losses", "demands", "starts"),
+    *("courses",),
 }
 
 

@@ -212,3 +212,14 @@ def test_what_a_person_cordoned_or_put_back_goes_too_when_the_money_is_used_up()
     assert of(do.GiveNotice, play.later(2 * HOUR - 6 * MINUTE))
     play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.UNCORDON, node=name))
     assert of(do.GiveNotice, play.settle()), "and again when somebody puts it back"
+
+
+def test_a_month_with_a_budget_is_one_entry_on_the_agenda() -> None:
+    play = Play(Policy(budget=Budget(month_micro_usd=1_000_000)), offers=(offer(price=10),), max=9)
+    play.settle()
+    for number in range(50):
+        play.join(f"n{number}")
+        play.later(1_000)
+    ends = [entry for entry in play.world.agenda.due if entry[0] == money.month_end(play.now)]
+    assert len(ends) == 1
+    assert play.world.pool_states["pool"].watched_at == ends[0][0]

@@ -17,7 +17,7 @@ from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Service, Spread, Workload
 from tests.build import needs
-from tests.play import Play, of, offer
+from tests.play import Play, of, offer, pool
 
 PRICE = 1_000_000
 
@@ -235,3 +235,57 @@ def test_two_are_asked_for_only_if_both_can_be_paid() -> None:
     (launch,) = launches(play)
     assert launch.hedge == ""
     assert play.refused == []
+
+
+def kept_pool(nodes: int = 4, **reserve: int) -> Play:
+    """As many nodes as there may be are here, all empty."""
+    play = Play(max=nodes, reserve=Reserve(**{"nodes": 2, "priority": 5, **reserve}))
+    play.join(*(f"n{number}" for number in range(nodes)))
+    return play
+
+
+def test_nodes_that_are_there_are_kept_for_what_is_important_too() -> None:
+    play = kept_pool()
+    play.apply(web(4))
+    play.obey()
+    assert len(play.running("web")) == 2
+    assert "pool pool keeps 2 nodes for others" in waiting(play.world, web(4), play.now)[0].because
+    play.apply(replace(web(2), name="vital", priority=5))
+    assert of(do.StopReplica, play.obey()) == [], "nobody has to go"
+    assert len(play.running("vital")) == 2
+    assert not set(play.running("web").values()) & set(play.running("vital").values())
+
+
+def test_a_node_that_holds_something_unimportant_may_hold_more_of_it() -> None:
+    play = kept_pool()
+    play.apply(Workload("small", Service(9), needs(cpu=4)))
+    play.obey()
+    assert len(play.running("small")) == 4
+    assert len(set(play.running("small").values())) == 2
+
+
+def test_what_is_important_may_be_anywhere() -> None:
+    play = kept_pool()
+    play.apply(replace(web(4), priority=5))
+    play.obey()
+    assert len(play.running("web")) == 4
+
+
+def test_a_pool_that_may_still_grow_by_its_reserve_keeps_no_node_that_is_there() -> None:
+    play = Play(max=4, reserve=Reserve(nodes=2, priority=5))
+    play.join("n0", "n1")
+    play.apply(web(2))
+    play.obey()
+    assert len(play.running("web")) == 2
+
+
+def test_what_ran_before_a_reserve_was_made_stays() -> None:
+    play = Play(max=2)
+    play.join("n0", "n1")
+    play.apply(web(2))
+    play.obey()
+    play.tell(ev.PoolApplied(at=play.now, pool=pool(max=2, reserve=Reserve(nodes=2, priority=5))))
+    assert of(do.StopReplica, play.later(20 * MINUTE)) == []
+    play.end(next(iter(play.running("web"))), ev.Ended.STOPPED)
+    play.obey()
+    assert len(play.running("web")) == 1, "and does not come back"

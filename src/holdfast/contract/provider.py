@@ -24,7 +24,7 @@ from holdfast.model.place import Place
 from holdfast.model.resources import Resources
 from holdfast.model.verdict import Word
 from holdfast.ports.errors import CapacityShort, Denied, NotFound, OutcomeUnknown, PortError, Unreachable
-from holdfast.ports.provider import Provider
+from holdfast.ports.provider import Provider, Queueing
 
 T = TypeVar("T")
 
@@ -116,6 +116,18 @@ def test_a_list_is_of_one_pool(provider: Provider, run: Run) -> None:
         run(provider.launch(wish(node, pool)))
     assert sorted(run(provider.list("one"))) == ["n1", "n3"]
     assert run(provider.list("none")) == ()
+
+
+def test_whoever_tells_of_a_queue_tells_of_nodes_that_it_lists(rig: Rig, run: Run) -> None:
+    if not isinstance(rig.provider, Queueing):
+        pytest.skip("it has no queue")
+    run(rig.provider.launch(wish()))
+    waiting = run(rig.provider.queued("pool"))
+    assert set(waiting) <= {"n1"}
+    assert all(left is None or left >= 0 for left in waiting.values())
+    assert run(rig.provider.queued("none")) == {}
+    rig.wait()
+    assert run(rig.provider.queued("pool")) == {}, "its turn has come"
 
 
 def test_a_provider_that_has_nothing_left_says_so_and_makes_nothing(rig: Rig, run: Run) -> None:

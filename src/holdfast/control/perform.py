@@ -22,10 +22,11 @@ from holdfast.core.turn import Perform
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.pool import Offer, Pool
+from holdfast.model.units import Millis
 from holdfast.model.verdict import Word
 from holdfast.ports import errors
 from holdfast.ports.errors import Denied, NotFound, OutcomeUnknown, PortError, Unreachable
-from holdfast.ports.provider import Provider
+from holdfast.ports.provider import Provider, Queueing
 
 STATE_S = 5.0
 CALL_S = 180.0
@@ -156,7 +157,19 @@ class Performer:
         except PortError as error:
             log.warning("cannot list", pool=pool, why=why_of(error))
             return
-        self.term.post(ev.PoolListed(at=self.term.now, pool=pool, nodes=nodes, asked_at=asked))
+        queued = await self._queued(pool)
+        self.term.post(ev.PoolListed(at=self.term.now, pool=pool, nodes=nodes, asked_at=asked, queued=queued))
+
+    async def _queued(self, pool: str) -> dict[str, Millis | None] | None:
+        """`None`: it has no queue, or cannot tell now."""
+        provider = self._provider(pool)
+        if not isinstance(provider, Queueing):
+            return None
+        try:
+            return await answer_of(lambda: provider.queued(pool), CALL_S, dict[str, Millis | None])
+        except PortError as error:
+            log.warning("cannot see the queue", pool=pool, why=why_of(error))
+            return None
 
     async def _list_offers(self, name: str) -> None:
         """Told as often as it is asked: that something is still there is worth knowing."""

@@ -33,6 +33,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core import reserve
 from holdfast.core.placement import Ask, allowed, lanes, place
 from holdfast.model.place import Level
 from holdfast.model.replica import LIVE, Replica, State
@@ -144,7 +145,8 @@ def _mend_spread(
         return
     leaver = min(there, key=lambda copy: (-copy.ready_at, copy.id))  # the youngest has the least to lose
     beside = tuple(copy.node for copy in copies if copy is not leaver)
-    spots = place(room, Ask(workload.needs, beside=beside, avoid=(leaver.node,)))
+    avoid = (leaver.node, *reserve.kept_now(world, workload.priority))
+    spots = place(room, Ask(workload.needs, beside=beside, avoid=avoid))
     for spot in spots:
         row = room.row[spot.node]
         if crowd[fullest] - crowd[int(lane[row])] < 2:
@@ -245,12 +247,11 @@ def _targets(world: World, room: Room, row: int, workload: Workload, among: Bool
     asked = workload.needs.resources
     if not copies or asked.gpu_milli:
         return np.array([], np.int64)
-    rows = np.flatnonzero(
-        among
-        & allowed(room, workload.needs)
-        & (room.cpu >= asked.cpu_milli)
-        & (room.memory >= asked.memory_mib)
-    )
+    may = among & allowed(room, workload.needs)
+    may &= (room.cpu >= asked.cpu_milli) & (room.memory >= asked.memory_mib)
+    kept = [room.row[name] for name in reserve.kept_now(world, workload.priority) if name in room.row]
+    may[kept] = False
+    rows = np.flatnonzero(may)
     if workload.needs.spread is Spread.NONE:
         return rows
     lane = lanes(room, workload.needs)

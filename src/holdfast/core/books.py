@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.core import money
 from holdfast.model.money import Account
 from holdfast.model.node import Node
-from holdfast.model.units import Instant, MicroUsd
+from holdfast.model.units import NEVER, Instant, MicroUsd
 from holdfast.model.world import World
 
 
@@ -42,7 +42,12 @@ def _change(world: World, pool: str, at: Instant, by_micro_usd: MicroUsd) -> Non
 
 
 def watch(world: World, pool: str, at: Instant, *, looked: bool = False) -> None:
-    """When does the money come to its end, or a new month begin? `looked`: what is due now has been seen."""
+    """When does the money come to its end, or a new month begin? `looked`: what is due now has been seen.
+    What is noted already for an earlier time is enough: whoever looks then notes the next."""
     if pool in world.pools:
         due = money.due(world, pool, at)
-        world.agenda.at(money.month_end(at) if looked and due <= at else due, "pool", pool)
+        due = money.month_end(at) if looked and due <= at else due
+        state = world.pool_states[pool]
+        if due < NEVER and not at < state.watched_at <= due:
+            world.pool_states[pool] = replace(state, watched_at=due)
+            world.agenda.at(due, "pool", pool)

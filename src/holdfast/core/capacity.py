@@ -19,6 +19,7 @@ from holdfast.core.packing import Bin
 from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.pool import Pool
+from holdfast.model.units import Millis
 from holdfast.model.verdict import Level, Said, Word
 
 
@@ -50,7 +51,8 @@ def _why_end(draft: Draft, node: Node, *, can_terminate: bool) -> str:
     policy, age = draft.world.policy.capacity, draft.now - node.since
     other = draft.world.nodes.get(node.hedge)
     if node.state in COMING and other is not None and other.state is NodeState.READY:
-        return f"{other.id} was asked for at the same time, and was ready first"
+        when = "as well, because of a queue" if node.queued_at or other.queued_at else "at the same time"
+        return f"{other.id} was asked for {when}, and was ready first"
     match node.state:
         case NodeState.LAUNCHING if age >= policy.launch_timeout_ms:
             return "its launch was never answered"
@@ -136,10 +138,16 @@ def _keep_pool(draft: Draft, pool: Pool, tally: Tally) -> None:
         coming += 1
     _release(draft, pool, tally, spare, standby)
     state = world.pool_states[pool.name]
-    if pool.can_launch and draft.now >= state.listed_at + world.policy.capacity.list_every_ms:
+    if pool.can_launch and draft.now >= state.listed_at + _list_every(draft, pool, tally):
         draft.add(do.ListPool(pool=pool.name, why="is everything there known to us?"))
     if pool.lists_offers and draft.now >= state.offers_at + world.policy.capacity.offers_every_ms:
         draft.add(do.ListOffers(pool=pool.name, why="what can be had, and at which price?"))
+
+
+def _list_every(draft: Draft, pool: Pool, tally: Tally) -> Millis:
+    policy = draft.world.policy.capacity
+    waits = pool.queues and any(node.may_queue for node in tally.coming)
+    return min(policy.queue_every_ms, policy.list_every_ms) if waits else policy.list_every_ms
 
 
 def _release(draft: Draft, pool: Pool, tally: Tally, spare: list[Node], standby: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.core.money import settled
 from holdfast.model import action as do
+from holdfast.model.market import OfferRecord, key_of
 from holdfast.model.node import COMING, JOINED, NodeState
 from holdfast.model.place import Level as Domain
 from holdfast.model.plan import Plan, Refusal
@@ -338,7 +339,13 @@ def inconsistencies(world: World) -> list[str]:
         for name, expected in derived(world).items()
         if (wrong := _differences(expected, getattr(world, name)))
     ]
-    return [*found, *_replica_troubles(world), *_room_troubles(world)]
+    return [
+        *found,
+        *_replica_troubles(world),
+        *_room_troubles(world),
+        *_order_troubles(world),
+        *_market_troubles(world),
+    ]
 
 
 Groups = dict[str, set[str]]
@@ -351,6 +358,7 @@ def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
     filled = {replica.slot for replica in replicas if replica.state in LIVE}
     open_ = (slot for slot in slots if slot.phase is Phase.OPEN and slot.id not in filled)
     undone = (slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is not Phase.DONE)
+    struck = (slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is Phase.OPEN and slot.struck)
     return {
         "on_node": _groups((replica.node, replica.id) for replica in replicas),
         "of_slot": _groups((replica.slot, replica.id) for replica in replicas),
@@ -360,6 +368,7 @@ def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
         "waiting": _groups((slot.workload, slot.id) for slot in open_),
         "held": _groups((replica.workload, replica.slot) for replica in replicas),
         "undone": _groups((slot.workload, slot.id) for slot in undone),
+        "struck": _groups((slot.workload, slot.id) for slot in struck if slot.down_since),
         "lost": {replica.id for replica in replicas if replica.state is State.LOST},
         "stopping": {replica.id for replica in replicas if replica.state is State.STOPPING},
         "outdated": {
@@ -394,6 +403,31 @@ def _differences(expected: Groups | set[str] | Counter[str], index: Any) -> set[
         return {name for name in expected.keys() | index.keys() if expected[name] != index.get(name, 0)}
     keys = expected.keys() | index.keys()
     return {key for key in keys if expected.get(key, set()) != set(index.get(key, ()))}
+
+
+def _order_troubles(world: World) -> list[str]:
+    expected: dict[int, set[str]] = {}
+    for workload in world.workloads.values():
+        expected.setdefault(workload.priority, set()).add(workload.name)
+    found = {priority: set(names) for priority, names in world.of_priority.items()}
+    return [] if found == expected else ["the index of_priority disagrees with the workloads"]
+
+
+def _market_troubles(world: World) -> list[str]:
+    """What is noted as changed is written when somebody asks; the rest must be right now."""
+    table = world.market
+    if table.outdated:
+        return []
+    there = {key_of(pool, offer.name): offer for pool, offers in world.offers.items() for offer in offers}
+    found = [] if there.keys() == table.row.keys() else ["the table of offers lists others than there are"]
+    for key, row in table.row.items():
+        record = world.records.get(key, OfferRecord(key))
+        right = (record.at, record.retry_at, record.seen_at, record.taken_at)
+        if key not in table.changed and right != tuple(
+            table.ints[name][row] for name in ("at", "retry_at", "seen_at", "taken_at")
+        ):
+            found.append(f"the table of offers disagrees about {key}")
+    return found
 
 
 def _replica_troubles(world: World) -> list[str]:

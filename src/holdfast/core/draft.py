@@ -9,12 +9,11 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from holdfast.core import placement
+from holdfast.core import offers, placement
 from holdfast.core.money import Purse
-from holdfast.core.offers import Table
 from holdfast.model import action as do
 from holdfast.model.course import Way
-from holdfast.model.market import OfferRecord, key_of
+from holdfast.model.offer_table import Table
 from holdfast.model.plan import Held
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.replica import LIVE, Replica, Role, Slot, State, replica_id
@@ -29,10 +28,13 @@ CLOSING = (do.CordonNode, do.DrainNode, do.ResetNode, do.QuarantineNode, do.Term
 
 class Unmet:
     """Replicas of one workload for which there is no room: demand for capacity. Those that ran before
-    (`again`) may use warm standby nodes."""
+    (`again`) may use warm standby nodes. `tried`: this very turn, on everything that is here."""
 
-    def __init__(self, workload: Workload, count: int, at_least: int = 1, *, again: bool = True) -> None:
-        self.workload, self.count, self.at_least, self.again = workload, count, at_least, again
+    def __init__(
+        self, workload: Workload, count: int, at_least: int = 1, *, again: bool = True, tried: bool = False
+    ) -> None:
+        self.workload, self.count, self.at_least = workload, count, at_least
+        self.again, self.tried = again, tried
 
 
 class Draft:
@@ -47,11 +49,11 @@ class Draft:
         self.proven: dict[str, None] = {}  # those declared gone
         self.reopened: dict[str, None] = {}  # nodes that this plan gives back to work
         self.kept: dict[str, None] = {}  # empty nodes that somebody counts on
+        self.unimportant: dict[str, list[str]] = {}  # by pool with a reserve: nodes that hold such work
         self.launched = world.launched
         self.floor = -NEVER  # priorities below this wait while room is being made for others
         self._room: Room | None = None
         self.ways = {name: course.way for name, course in world.courses.items()}  # as this plan has them
-        self._offers: dict[str, tuple[Pool, Offer]] = {}
 
     @cached_property
     def purse(self) -> Purse:
@@ -60,13 +62,7 @@ class Draft:
     @cached_property
     def market(self) -> Table:
         """All offers of all pools, with what is remembered of them."""
-        table = Table()
-        for name, pool in self.world.pools.items():
-            for offer in self.world.offers[name]:
-                key = key_of(name, offer.name)
-                self._offers[key] = (pool, offer)
-                table.put(pool, offer, self.world.records.get(key, OfferRecord(key)))
-        return table
+        return offers.listed(self.world)
 
     def needs_of(self, workload: Workload) -> Needs:
         """What it needs of a node; while it goes on demand, one that is not spot."""
@@ -75,7 +71,7 @@ class Draft:
         return workload.needs
 
     def offer_of(self, key: str) -> tuple[Pool, Offer]:
-        return self._offers[key]
+        return self.market.offers[key]
 
     @property
     def room(self) -> Room:

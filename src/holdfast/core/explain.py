@@ -67,6 +67,12 @@ def _state(world: World, node: Node, now: Instant) -> Iterator[str]:
         case NodeState.BOOTING:
             end = node.since + policy.capacity.boot_timeout_ms - now
             yield f"its provider has had it for {age}; given up {within(end)} if its agent does not join"
+            if node.queued_at:
+                turn = within(node.starts_at - now) if node.starts_at else "nobody knows when"
+                waited = seconds(max(0, now - node.queued_at))
+                yield f"it has waited in its provider's queue for {waited}; its turn comes: {turn}"
+            if node.hedge in world.nodes:
+                yield f"{node.hedge} was asked for as well: the first one ready stays"
         case NodeState.TERMINATING:
             end = max(node.since + policy.capacity.terminate_retry_ms, node.retry_at) - now
             yield f"told to go {ago}; told again {within(end)} if its provider does not confirm"

@@ -17,7 +17,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from holdfast.core import gang, placement, preempt, seats
+from holdfast.core import gang, placement, preempt, reserve, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
 from holdfast.model.course import Way
@@ -135,6 +135,7 @@ def ask_for(
     if draft.ways.get(workload.name) in (Way.WAIT, Way.SPOT):
         nodes = draft.world.nodes
         avoid = (*avoid, *(name for name in draft.room.row if is_kept_by_waiting(draft, nodes[name])))
+    avoid = (*avoid, *reserve.kept_from(draft, workload.priority))
     return placement.Ask(
         needs=needs,
         count=count,
@@ -192,7 +193,7 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     """Preempt lower priorities, or ask for capacity."""
     world = draft.world
     left = len(slots)
-    patient = draft.ways.get(workload.name) is Way.WAIT
+    patient = draft.ways.get(workload.name) is Way.WAIT or not preempt.may_find(world, workload.priority)
     if world.policy.replicas.preempt and not world.brakes and not draft.leaving and not patient:
         spoken_for = frozenset(draft.ended)
         for slot in slots:
@@ -210,4 +211,5 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     if left < len(slots) or draft.leaving:
         draft.floor = max(draft.floor, workload.priority)
     if left:
-        draft.unmet.append(Unmet(workload, left, again=any(slot.epoch for slot in slots)))
+        again = any(slot.epoch for slot in slots)
+        draft.unmet.append(Unmet(workload, left, again=again, tried=left == len(slots)))

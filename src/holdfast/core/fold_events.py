@@ -58,6 +58,7 @@ def observe(world: World, event: ev.Event) -> None:
             if (node := world.nodes.get(name)) and node.state is NodeState.LAUNCHING:
                 index.put_node(world, replace(node, state=NodeState.BOOTING, since=at))
                 _pool(world, node.pool, failures_in_a_row=0, retry_at=0)
+                fold_market.watch_queue(world, node.pool, at)
         case ev.NodeTerminated():
             _terminated(world, event)
         case ev.NodeReset(node=name, at=at):
@@ -101,14 +102,13 @@ def _configured(
         case ev.WorkloadDeleted(workload=name):
             if name in world.workloads:
                 index.drop_workload(world, name)
-                world.courses.pop(name, None)
-                world.demands.pop(name, None)
-                world.starts.pop(name, None)
+                for kept in (world.courses, world.demands, world.starts, world.losses):
+                    kept.pop(name, None)
                 wake_dependants(world, name)
         case ev.PoolApplied(pool=pool):
             world.pools[pool.name] = pool
-            if not (pool.lists_offers and world.offers.get(pool.name)):
-                world.offers[pool.name] = pool.offers
+            known = world.offers.get(pool.name) if pool.lists_offers else None
+            index.put_offers(world, pool.name, known or pool.offers)
             world.pool_states.setdefault(pool.name, PoolState(pool.name))
             world.in_pool.setdefault(pool.name, {})
             world.agenda.note("pool", pool.name)
@@ -139,6 +139,8 @@ def _applied(world: World, workload: Workload, at: Instant) -> None:
     if old is not None and type(old.shape) is not type(workload.shape):
         return
     index.put_workload(world, workload)
+    if workload.name not in world.mixed:
+        world.losses.pop(workload.name, None)
     if isinstance(workload.shape, Job) and workload.shape.deadline_ms:
         world.courses.setdefault(workload.name, Course(workload.name, begun=at))
     else:
@@ -365,6 +367,7 @@ def _pool_listed(world: World, event: ev.PoolListed) -> None:
     """What nobody knows is an orphan. What should have been there for a while and is not, has ended."""
     world.orphans |= {name: event.pool for name in event.nodes if name not in world.nodes}
     fold_market.still_there(world, event.pool, event.at)
+    fold_market.queued(world, event)
     there = set(event.nodes)
     for name in world.in_pool.get(event.pool, ()):
         node = world.nodes[name]
@@ -383,7 +386,7 @@ def _listed(world: World, event: ev.OffersListed) -> None:
     fold_market.listed(world, pool, there, event.at)
     if event.offers is None:
         return
-    world.offers[pool.name] = event.offers
+    index.put_offers(world, pool.name, event.offers)
     prices = {offer.name: offer.price_micro_usd for offer in event.offers if offer.spot}
     for name in world.in_pool[pool.name]:
         node = world.nodes[name]
@@ -498,6 +501,7 @@ def _ready(world: World, replica: Replica, at: Instant) -> None:
     slot = world.slots.get(replica.slot)
     if slot is not None and slot.down_since:
         index.put_slot(world, replace(slot, down_since=0, struck=False, why=""))
+    fold_market.counted(world, replica.workload, at)
     wake_dependants(world, replica.workload)
 
 
@@ -578,6 +582,7 @@ def slot_down(world: World, replica: Replica, at: Instant, why: str, *, struck: 
         before = slot.down_since
         struck = slot.struck if before else struck
         index.put_slot(world, replace(slot, down_since=before or at, struck=struck, why=why))
+        fold_market.counted(world, slot.workload, at)
 
 
 def _maybe_idle(world: World, node_id: str, at: Instant) -> None:

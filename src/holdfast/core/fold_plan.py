@@ -48,6 +48,7 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
         case do.ListPool(pool=pool):
             world.pool_states[pool] = replace(world.pool_states[pool], listed_at=at)
             world.agenda.at(at + world.policy.capacity.list_every_ms, "pool", pool)
+            fold_market.watch_queue(world, pool, at)
         case do.ListOffers(pool=pool):
             world.pool_states[pool] = replace(world.pool_states[pool], offers_at=at)
             world.agenda.at(at + world.policy.capacity.offers_every_ms, "pool", pool)
@@ -111,6 +112,9 @@ def _supply(
             books.open_node(world, node, at)
             fold_market.asked(world, node, at)
             index.put_node(world, node)
+            other = world.nodes.get(action.hedge)
+            if other is not None and other.hedge not in world.nodes:  # it waits, and this one may be sooner
+                index.put_node(world, replace(other, hedge=node.id))
         case do.TerminateNode(node=name):
             world.orphans.pop(name, None)
             if name in world.nodes:
@@ -279,6 +283,7 @@ def _promote(world: World, action: do.PromoteStandby, at: Instant) -> None:
     if seat is not None:  # the standby's own seat is empty now
         index.put_slot(world, replace(seat, down_since=at, why=f"{replica.id} was promoted"))
     new_set(world, replica.node)
+    fold_market.counted(world, replica.workload, at)
     if action.gang:
         _join_gang(world, slot, action.gang, at)
     wake_dependants(world, replica.workload)
@@ -302,6 +307,7 @@ def _seats(
             world.agenda.note("workload", workload)  # there may be more to add
         case do.CloseSlot(slot=name):
             index.put_slot(world, replace(world.slots[name], phase=Phase.CLOSED, why=action.why))
+            fold_market.counted(world, world.slots[name].workload, at)
             world.agenda.note("workload", world.slots[name].workload)
         case do.RemoveSlot(slot=name):
             slot = world.slots[name]
@@ -312,4 +318,5 @@ def _seats(
         case do.GiveUpSlot(slot=name):
             slot = replace(world.slots[name], phase=Phase.FAILED, why=action.why)
             index.put_slot(world, slot)
+            fold_market.counted(world, slot.workload, at)
             wake_dependants(world, slot.workload)

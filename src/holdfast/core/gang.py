@@ -16,7 +16,7 @@ more, and what is empty is closed.
 Growing costs every member a restart, so it happens at most every `gang_grow_ms`.
 """
 
-from holdfast.core import placement, preempt, seats
+from holdfast.core import placement, preempt, reserve, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot
@@ -83,7 +83,7 @@ def ask_for(
         count=count,
         at_least=at_least,
         beside=(*draft.copies_at(workload.name), *beside) if apart else tuple(beside),
-        avoid=tuple(beside),
+        avoid=(*beside, *reserve.kept_from(draft, workload.priority)),
         use_standby=again,
         one_per_node=True,
     )

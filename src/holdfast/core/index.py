@@ -7,9 +7,11 @@ that), so an index cannot disagree with its entry.
 """
 
 from holdfast.model.lease import surely_over
+from holdfast.model.market import OfferRecord
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.place import Level
 from holdfast.model.policy import Policy
+from holdfast.model.pool import Offer
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level as Belief
@@ -104,6 +106,17 @@ def put_node(world: World, node: Node) -> None:
         world.agenda.note("pool", node.pool)
 
 
+def put_record(world: World, record: OfferRecord) -> None:
+    world.records[record.key] = record
+    world.market.changed[record.key] = None
+
+
+def put_offers(world: World, pool: str, offers: tuple[Offer, ...]) -> None:
+    """What can be had there, or what holds for all of it."""
+    world.offers[pool] = offers
+    world.market.outdated = True
+
+
 def drop_node(world: World, node_id: str) -> None:
     node = world.nodes.pop(node_id)
     _count_joined(world, node, -1)
@@ -159,6 +172,8 @@ def put_slot(world: World, slot: Slot) -> None:
     keep_waiting(world, slot)
     undone = slot.role is Role.ACTIVE and slot.phase is not Phase.DONE
     _keep(world.undone.setdefault(slot.workload, {}), slot.id, undone)
+    struck = slot.role is Role.ACTIVE and slot.phase is Phase.OPEN and slot.struck and slot.down_since > 0
+    _keep(world.struck.setdefault(slot.workload, {}), slot.id, struck)
     world.agenda.note("slot", slot.id)
     if slot.retry_at:
         world.agenda.at(slot.retry_at, "slot", slot.id)
@@ -169,6 +184,7 @@ def drop_slot(world: World, slot_id: str) -> None:
     world.of_workload[slot.workload].pop(slot_id, None)
     world.waiting.get(slot.workload, {}).pop(slot_id, None)
     world.undone.get(slot.workload, {}).pop(slot_id, None)
+    world.struck.get(slot.workload, {}).pop(slot_id, None)
     if not world.of_slot[slot_id]:
         del world.of_slot[slot_id]
     world.agenda.note("workload", slot.workload)
@@ -296,11 +312,16 @@ def put_workload(world: World, workload: Workload) -> None:
     _look_at_versions(world, workload.name)
     for name in workload.after:
         world.after.setdefault(name, {})[workload.name] = None
+    world.of_priority.setdefault(workload.priority, {})[workload.name] = None
     world.agenda.note("workload", workload.name)
 
 
 def drop_workload(world: World, name: str) -> None:
     workload = world.workloads.pop(name)
+    equals = world.of_priority[workload.priority]
+    equals.pop(name)
+    if not equals:
+        del world.of_priority[workload.priority]
     world.promised.pop(name, None)
     world.scaled.pop(name, None)
     world.mixed.pop(name, None)

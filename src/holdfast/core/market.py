@@ -42,8 +42,9 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from holdfast.core.offers import Bools, Ints, Outlook, Table, domain_level, outlives, outlook
+from holdfast.core.offers import Bools, Ints, Outlook, domain_level, outlives, outlook
 from holdfast.core.remember import GRID
+from holdfast.model.offer_table import Table
 from holdfast.model.place import Level
 from holdfast.model.units import DAY, HOUR, MINUTE, NEVER, Instant, MicroUsd, Millis, seconds, usd
 from holdfast.reliability import rates

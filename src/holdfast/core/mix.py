@@ -52,7 +52,7 @@ class MixRules(msgspec.Struct, frozen=True):
 
     @property
     def short_share_max(self) -> float:
-        """For `Losses.burn`."""
+        """For `reliability.losses.burn`."""
         return 1 - self.availability
 
 
@@ -97,9 +97,9 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 def orders(wanted: int, fleet: Fleet, rules: MixRules) -> Orders:
-    worth = CREDIT * wanted * fleet.burn * fleet.on_demand_price
+    worth = _worth(wanted, fleet)
     floor = min(rules.floor, wanted)
-    spares = rules.spares or int(_spare_pays(fleet, rules, worth))
+    spares = spares_of(wanted, fleet, rules)
     goal = wanted - floor + spares if wanted > floor else 0
     launch = _launches(goal, wanted - floor, fleet, worth)
     covered = _is_worth_covering(fleet, worth)
@@ -118,7 +118,17 @@ def orders(wanted: int, fleet: Fleet, rules: MixRules) -> Orders:
     return msgspec.structs.replace(found, why=_why(found, floor, spares, fleet, covered=covered))
 
 
+def spares_of(wanted: int, fleet: Fleet, rules: MixRules) -> int:
+    """So many more than wanted, on spot."""
+    return rules.spares or int(_spare_pays(fleet, rules, _worth(wanted, fleet)))
+
+
 # what it costs
+
+
+def _worth(wanted: int, fleet: Fleet) -> float:
+    """Of an hour short."""
+    return CREDIT * wanted * fleet.burn * fleet.on_demand_price
 
 
 def expected_cost(zone: Zone, there: int, fleet: Fleet, worth: float) -> float:

@@ -27,13 +27,13 @@ from holdfast.core.orders import Tally
 from holdfast.core.packing import Bin
 from holdfast.core.remember import GRID
 from holdfast.model import action as do
-from holdfast.model.market import key_of
+from holdfast.model.market import Losses, key_of
 from holdfast.model.node import COMING, Node
 from holdfast.model.replica import LIVE, Replica, Role, State
 from holdfast.model.units import HOUR, Millis
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
-from holdfast.reliability.losses import AFTER_LOSS_MS
+from holdfast.reliability import losses
 
 STAYS_HOURS_MAX = 48.0  # further ahead nobody looks
 
@@ -53,7 +53,7 @@ def _keep(draft: Draft, workload: Workload) -> None:
         return
     tally = orders.tallies(draft)
     view = View(draft, workload, orders.payable(draft, tally, workload.priority))
-    fleet = view.fleet()
+    fleet = view.fleet(rules)
     if not view.paid_rows:  # nobody offers what the floor is made of
         rules = replace(rules, floor=min(rules.floor, fleet.on_demand_ready + fleet.on_demand_coming))
     found = mix.orders(view.wanted, fleet, rules)
@@ -73,10 +73,15 @@ def _keep(draft: Draft, workload: Workload) -> None:
 
 
 def _keep_spares(draft: Draft, view: "View", fleet: mix.Fleet, rules: mix.MixRules) -> None:
-    """Empty spot nodes that wait for a copy are not idle, as many as are wanted beside those in use."""
-    goal = view.wanted - rules.floor + rules.spares if view.wanted > rules.floor else 0
-    used = sum(zone.count - zone.leaving for zone in fleet.zones) - len(view.waiting)
-    draft.kept.update(dict.fromkeys(view.waiting[: max(0, goal - used)]))
+    """Empty spot nodes that wait for a copy are not idle, as many as are wanted beside those in use; what is
+    in a zone that is taking nodes away may be gone in a moment, and is not in use."""
+    spares = mix.spares_of(view.wanted, fleet, rules)
+    goal = view.wanted - rules.floor + spares if view.wanted > rules.floor else 0
+    calm = {zone.name: zone.count - zone.leaving for zone in fleet.zones if not zone.taking}
+    nodes = draft.world.nodes
+    waiting = [name for name in view.waiting if key_of(nodes[name].pool, nodes[name].offer) in calm]
+    used = sum(calm.values()) - len(waiting)
+    draft.kept.update(dict.fromkeys(waiting[: max(0, goal - used)]))
 
 
 def rules_of(workload: Workload) -> mix.MixRules | None:
@@ -186,7 +191,8 @@ class View:
         key = key_of(node.pool, node.offer) if node.spot else ""
         counts[key] = counts.get(key, 0) + 1
 
-    def fleet(self) -> mix.Fleet:
+    def fleet(self, rules: mix.MixRules) -> mix.Fleet:
+        known = losses.as_of(self.draft.world.losses.get(self.workload.name, Losses()), self.draft.now)
         prices = self.draft.market.ints["price"]
         dear = max((int(prices[row]) for row in self.spot_rows), default=0)
         return mix.Fleet(
@@ -195,6 +201,9 @@ class View:
             ready_ms=self._ready_ms(),
             on_demand_ready=self.ready.get("", 0) - self.leaving.get("", 0),
             on_demand_coming=self.coming.get("", 0),
+            burn=losses.burn(known, rules.short_share_max),
+            follows=losses.follows(known),
+            alone_per_hour=losses.alone_per_hour(known),
         )
 
     def _unlisted(self) -> Iterator[mix.Zone]:
@@ -214,9 +223,9 @@ class View:
 
     def _zone(self, row: int) -> mix.Zone:
         table, now = self.draft.market, self.draft.now
-        key, away = table.ids[row], not table.bools["there"][row]
+        key = table.ids[row]
         stays = offers.outlook(table, now).weights[row] @ GRID.stays.clip(max=STAYS_HOURS_MAX)
-        seen_at = int(table.ints["seen_at"][row])
+        taken_at = int(table.ints["taken_at"][row])
         return mix.Zone(
             name=key,
             price=int(table.ints["price"][row]),
@@ -225,7 +234,7 @@ class View:
             coming=self.coming.get(key, 0),
             leaving=self.leaving.get(key, 0),
             refused=int(table.ints["retry_at"][row]) > now or not self.payable[row],
-            taking=bool(away) and seen_at > 0 and now - seen_at < AFTER_LOSS_MS,
+            taking=taken_at > 0 and now - taken_at < self.draft.world.policy.capacity.after_loss_ms,
         )
 
     def _ready_ms(self) -> Millis:

@@ -1,8 +1,9 @@
 """All offers side by side: what do we expect of each, now?
 
 Choosing where to launch asks the same of five hundred offers for a thousand workloads, so what is asked about
-lies in columns, one row an offer, as nodes do in `model.room`. A row is written when an offer or its record
-changes. What depends on the time (chances, fading) is worked out for all rows at once, once an instant.
+lies in columns, one row an offer (`model.offer_table`), as nodes do in `model.room`. `fold` notes which
+offers and records have changed, and `listed` writes those rows when somebody next asks. What depends on the
+time (chances, fading) is worked out for all rows at once, once an instant.
 
 An offer that we know little of is judged by its siblings: those of the same provider, on demand or spot as it
 is. The siblings' sums, without its own, become its prior, worth at most `SIBLINGS_WORTH` launches or losses,
@@ -24,52 +25,31 @@ not condemn an offer; nineteen of twenty launches of the public clouds that are 
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.remember import GRID, prior_log_weights
-from holdfast.model.market import HALF_LIFE_MS, OfferRecord
-from holdfast.model.place import LEVELS, Level
-from holdfast.model.pool import Offer, Pool
+from holdfast.model.market import HALF_LIFE_MS, OfferRecord, key_of
+from holdfast.model.offer_table import FIRST_ROWS, SUMS, Floats, Table
+from holdfast.model.place import Level
 from holdfast.model.resources import Resources
-from holdfast.model.room import Interned
 from holdfast.model.units import HOUR, MINUTE, Instant, MicroUsd
 from holdfast.model.workload import Needs
+from holdfast.model.world import World
 from holdfast.reliability import rates
-from holdfast.reliability.onoff import Floats
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_Kind = TypeVar("_Kind", np.int64, np.float64, np.bool_)
-
-FIRST_ROWS: Final = 64
+MEMO_MAX: Final = 4_096  # kinds of needs; workloads come and go, and the table stays
 SIBLINGS_WORTH: Final = rates.FLEET_WORTH_MAX
 STRANGERS: Final = 2.0  # so many unknown siblings are always among the known ones
 GRANTED: Final = (4.0, 4.0)  # granted, of expected
 UP: Final = (3.8, 4.0)  # came up, of granted
 READY_MS_PRIOR: Final = 3 * MINUTE
 READY_WORTH: Final = 2.0
-
-_SUMS = ("came_up", "failed", "hoped", "losses", "served_ms")
-_INTS = (
-    "price",
-    "retry_at",
-    "seen_at",
-    "at",
-    "cpu",
-    "memory",
-    "gpu",
-    "kind",
-    "labels",
-    "taints",
-    "family",
-    "pool",
-)
-_FLOATS = (*_SUMS, "ready_ms")
-_BOOLS = ("spot", "there", "used")
 
 
 class Outlook(NamedTuple):
@@ -84,98 +64,27 @@ class Outlook(NamedTuple):
     loss_hours: Floats
 
 
-class Table:
-    def __init__(self, rows: int = FIRST_ROWS) -> None:
-        self.row: dict[str, int] = {}
-        self.ids: list[str] = [""] * rows
-        self.unused: list[int] = list(range(rows - 1, -1, -1))
-        self.kinds, self.label_sets, self.taint_sets = Interned(), Interned(), Interned()
-        self.families, self.pools = Interned(), Interned()
-        self.domains: dict[Level, Interned] = {level: Interned() for level in LEVELS}
-        self.domain: dict[Level, Ints] = {level: np.zeros(rows, np.int64) for level in LEVELS}
-        self.ints: dict[str, Ints] = {name: np.zeros(rows, np.int64) for name in _INTS}
-        self.floats: dict[str, Floats] = {name: np.zeros(rows) for name in _FLOATS}
-        self.bools: dict[str, Bools] = {name: np.zeros(rows, np.bool_) for name in _BOOLS}
-        self.log_weights: Floats = np.zeros((rows, len(GRID.stays)))
-        self.memo: dict[object, object] = {}  # what was worked out; forgotten when a row changes
-        self.memo_at: Instant = -1  # and for another instant
-        self.fixed_memo: dict[object, object] = {}  # forgotten when an offer comes, goes or changes
-
-    def put(self, pool: Pool, offer: Offer, record: OfferRecord) -> int:
-        """A new offer, or one that has changed."""
-        if record.key not in self.row:
-            if not self.unused:
-                self._grow()
-            self.row[record.key] = self.unused.pop()
-            self.ids[self.row[record.key]] = record.key
-        row, ints = self.row[record.key], self.ints
-        pairs = tuple(f"{key}={value}" for key, value in sorted(pool.labels.items()))
-        taints = tuple(sorted(pool.taints))
-        family = f"{offer.place.provider}{' spot' if offer.spot else ''}"
-        ints["price"][row] = offer.price_micro_usd
-        ints["cpu"][row], ints["memory"][row] = offer.capacity.cpu_milli, offer.capacity.memory_mib
-        ints["gpu"][row] = offer.capacity.gpu_milli
-        ints["kind"][row] = self.kinds.of(offer.capacity.gpu_kind)
-        ints["labels"][row] = self.label_sets.of(",".join(pairs), pairs)
-        ints["taints"][row] = self.taint_sets.of(",".join(taints), taints)
-        ints["family"][row] = self.families.of(family)
-        ints["pool"][row] = self.pools.of(pool.name)
-        self.bools["spot"][row], self.bools["used"][row] = offer.spot, True
-        for level in LEVELS:
-            self.domain[level][row] = self.domains[level].of(offer.place.domain(level))
-        self.fixed_memo = {}
-        self.note(record)
-        return row
-
-    def note(self, record: OfferRecord) -> None:
-        """Its record has changed. One that is not in the table is nobody's business."""
-        row = self.row.get(record.key)
-        if row is None:
-            return
-        for name in _FLOATS:
-            self.floats[name][row] = getattr(record, name)
-        self.ints["retry_at"][row], self.ints["seen_at"][row] = record.retry_at, record.seen_at
-        self.ints["at"][row], self.bools["there"][row] = record.at, record.there
-        self.log_weights[row] = record.log_weights or 0.0
-        self.memo = {}
-
-    def drop(self, key: str) -> None:
-        row = self.row.pop(key, None)
-        if row is not None:
-            self.ids[row] = ""
-            self.bools["used"][row] = False
-            self.unused.append(row)
-            self.memo, self.fixed_memo = {}, {}
-
-    def _grow(self) -> None:
-        rows = len(self.ids)
-        self.ints = {name: _doubled(column) for name, column in self.ints.items()}
-        self.floats = {name: _doubled(column) for name, column in self.floats.items()}
-        self.bools = {name: _doubled(column) for name, column in self.bools.items()}
-        self.domain = {level: _doubled(column) for level, column in self.domain.items()}
-        self.log_weights = _doubled(self.log_weights)
-        self.ids.extend([""] * rows)
-        self.unused = list(range(2 * rows - 1, rows - 1, -1))
-
-    def at(self, now: Instant) -> dict[object, object]:
-        """The memo of this instant."""
-        if now != self.memo_at:
-            self.memo, self.memo_at = {}, now
-        return self.memo
-
-    @property
-    def names(self) -> Ints:
-        """By row: the place of its key in the alphabet, so that equals are ordered alike after a restart."""
-        found = self.fixed_memo.get("names")
-        if not isinstance(found, np.ndarray):
-            found = np.zeros(len(self.ids), np.int64)
-            found[np.argsort(np.array(self.ids))] = np.arange(len(self.ids))
-            self.fixed_memo["names"] = found
-        return found
+# which are there?
 
 
-def _doubled(column: NDArray[_Kind]) -> NDArray[_Kind]:
-    return np.concatenate([column, np.zeros_like(column)])
+def listed(world: World) -> Table:
+    """All offers of all pools, with what is remembered of them: the world's own table, brought up to date.
+    Rows lie in the order of pools and their lists, whatever came before, so that sums over rows are the same
+    after a restart to the last bit; when that order changes, the table is made anew."""
+    table = world.market
+    if table.outdated:
+        offers = [(pool, offer) for pool in world.pools.values() for offer in world.offers[pool.name]]
+        keys = [key_of(pool.name, offer.name) for pool, offer in offers]
+        if keys != list(table.row):
+            table.begin(max(FIRST_ROWS, len(keys)))
+        for key, (pool, offer) in zip(keys, offers, strict=True):
+            if table.offers.get(key) != (pool, offer):
+                table.put(pool, offer, world.records.get(key, OfferRecord(key)))
+        table.outdated = False
+    for key in table.changed:
+        table.note(world.records[key])
+    table.changed.clear()
+    return table
 
 
 # whom does it suit?
@@ -198,7 +107,18 @@ def suits(table: Table, needs: Needs) -> Bools:
         tolerated = {"", *needs.tolerates}
         allowed = [tolerated.issuperset(taints) for taints in table.taint_sets.value]
         found &= _of_sets(allowed, table.ints["taints"])
+        if len(table.fixed_memo) >= MEMO_MAX:
+            table.fixed_memo.clear()
         table.fixed_memo[key] = found
+    return found
+
+
+def cheapest(table: Table, rows: Bools) -> MicroUsd:
+    """Of these; 0: there is none."""
+    key = ("cheapest", rows.tobytes())
+    found = table.fixed_memo.get(key)
+    if not isinstance(found, int):
+        found = table.fixed_memo[key] = int(table.ints["price"][rows].min()) if rows.any() else 0
     return found
 
 
@@ -244,7 +164,7 @@ def outlook(table: Table, now: Instant) -> Outlook:
 def _outlook(table: Table, now: Instant) -> Outlook:
     left = 0.5 ** (np.maximum(0, now - table.ints["at"]) / HALF_LIFE_MS)
     left[~table.bools["used"]] = 0.0
-    own = {name: table.floats[name] * left for name in _SUMS}
+    own = {name: table.floats[name] * left for name in SUMS}
     of_siblings = partial(_of_siblings, table.ints["family"], len(table.families.value))
     kin = {name: of_siblings(values) for name, values in own.items()}
     granted = _share(

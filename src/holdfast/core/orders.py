@@ -6,6 +6,9 @@ useful hour will cost, chances and losses counted. Limits are kept here: pools' 
 budgets and price ceilings, and back-offs, which are the offer's own where the offer failed and the pool's
 where its provider did.
 
+A node that waits in its provider's queue counts as room too, and another may be asked for beside it
+(`burst`).
+
 Where waiting is dear and the first choice doubtful, two nodes are asked for at once, in different domains,
 and whichever joins first stays (`capacity` ends the other).
 
@@ -15,17 +18,17 @@ checkpoint period for what has one, and for what has none and is exclusive an ho
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
-from holdfast.core import failover, market, offers, placement
+from holdfast.core import burst, failover, market, offers, placement
 from holdfast.core.draft import Draft, Unmet
-from holdfast.core.packing import Apart, Bin, fill
+from holdfast.core.packing import Apart, Bin, Bins
 from holdfast.model import action as do
 from holdfast.model.course import Way
-from holdfast.model.node import COMING, JOINED, NodeState
+from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.pool import Offer, Pool
-from holdfast.model.units import HOUR
+from holdfast.model.units import HOUR, seconds
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Spread, Training, Workload
 from holdfast.model.world import World
@@ -74,50 +77,76 @@ def tallies(draft: Draft) -> dict[str, Tally]:
 class Pick:
     """An offer that may be launched now."""
 
-    def __init__(self, pool: Pool, offer: Offer, why: str) -> None:
-        self.pool, self.offer, self.why = pool, offer, why
+    def __init__(self, pool: Pool, offer: Offer) -> None:
+        self.pool, self.offer = pool, offer
 
 
 def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
     """Orders nodes for what could not be placed: first on what is free or coming, then on new ones."""
-    bins = list(_on_the_way(draft.world, tally))
+    coming = list(_on_the_way(draft.world, tally))
+    queue = [(node, Bins([Bin.of(node)])) for node in coming if burst.waits(draft.world, node)]
+    bins = Bins(Bin.of(node) for node in coming if not burst.waits(draft.world, node))
     for unmet in sorted(draft.unmet, key=lambda u: (-u.workload.priority, u.workload.name)):
         needs = draft.needs_of(unmet.workload)
         if draft.ways.get(unmet.workload.name) is Way.WAIT or unmet.workload.name in draft.world.mixed:
             continue  # for what waits nothing is bought; for a mix `mixing` does it
         one_each = unmet.at_least > 1 or needs.spread is Spread.REQUIRE
-        apart = Apart.of(draft.world, needs, draft.copies_at(unmet.workload.name))
+        copies = draft.copies_at(unmet.workload.name)
+        apart = Apart.of(draft.world, needs, copies)
         left = unmet.count - _fits_now(draft, unmet, apart)
-        left -= fill(bins, needs, left, one_each=one_each, apart=apart)
-        company = Company(draft, unmet.workload)
+        left -= bins.fill(needs, left, one_each=one_each, apart=apart)
+        company = Company(draft.world, unmet.workload, copies)
+        for node, room in queue:
+            if left > 0 and (took := room.fill(needs, left, one_each=one_each, apart=apart)):
+                left -= took
+                _burst(draft, tally, node, queue, unmet.workload, apart, company)
         while left > 0:
             picks = best(draft, tally, unmet.workload, apart, company)
             if not picks:
                 break
             bin_ = Bin.new(picks[0].pool, picks[0].offer)
-            took = fill([bin_], needs, left, one_each=one_each, apart=apart)
+            took = Bins([bin_]).fill(needs, left, one_each=one_each, apart=apart)
             if not took:
                 break
             why = f"{left} of {unmet.workload.name} have no room"
             left -= took
-            bins.append(bin_)
+            bins.add(bin_)
             company.add(picks[0].offer)
             _launch_picks(draft, tally, picks, unmet.workload.priority, why)
 
 
-def _on_the_way(world: World, tally: dict[str, Tally]) -> Iterator[Bin]:
+def _burst(
+    draft: Draft,
+    tally: dict[str, Tally],
+    node: Node,
+    queue: Iterable[tuple[Node, Bins]],
+    workload: Workload,
+    apart: Apart | None,
+    company: "Company",
+) -> None:
+    """It counts on a node that waits for its turn: is another worth asking for, of which one will stay?"""
+    among = burst.sooner(draft, node, (other for other, _ in queue))
+    if any(isinstance(action, do.LaunchNode) and action.hedge == node.id for action in draft.actions):
+        return
+    for pick in best(draft, tally, workload, apart, company, among)[:1]:
+        wait = seconds(burst.wait_ms(node, draft.now))
+        why = f"{workload.name} would wait {wait} for {node.id} in its queue; the first one ready stays"
+        launch(draft, tally[pick.pool.name], pick.pool, pick.offer, why, hedge=node.id)
+
+
+def _on_the_way(world: World, tally: dict[str, Tally]) -> Iterator[Node]:
     """Of two that were asked for at once one will go again."""
     for pool in tally.values():
         for node in pool.coming:
             other = world.nodes.get(node.hedge)
             if other is None or other.state not in COMING or node.id < other.id:
-                yield Bin.of(node)
+                yield node
 
 
 def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:
     """Work that waits for a proof or for a victim to stop has room already, perhaps. What is to move to spot
     is not helped by room beside it on demand."""
-    if unmet.at_least > 1:
+    if unmet.at_least > 1 or (unmet.tried and not draft.reopened):
         return 0
     ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again)
     to_spot = draft.ways.get(unmet.workload.name) is Way.SPOT
@@ -133,11 +162,11 @@ class Company:
     """The domains in which copies of a workload stand, or will by this plan. A gang has none: its members are
     lost together wherever they are."""
 
-    def __init__(self, draft: Draft, workload: Workload) -> None:
+    def __init__(self, world: World, workload: Workload, copies: Iterable[str]) -> None:
         self.counted = workload.needs.spread is not Spread.NONE and not isinstance(workload.shape, Training)
         self.level = offers.domain_level(workload.needs.spread_over)
-        nodes = draft.copies_at(workload.name) if self.counted else ()
-        self.crowd = Counter(draft.world.nodes[name].place.domain(self.level) for name in nodes)
+        nodes = copies if self.counted else ()
+        self.crowd = Counter([world.nodes[name].place.domain(self.level) for name in nodes])
 
     def add(self, offer: Offer) -> None:
         if self.counted:
@@ -148,7 +177,12 @@ class Company:
 
 
 def best(
-    draft: Draft, tally: dict[str, Tally], workload: Workload, apart: Apart | None, company: Company
+    draft: Draft,
+    tally: dict[str, Tally],
+    workload: Workload,
+    apart: Apart | None,
+    company: Company,
+    among: offers.Bools | None = None,
 ) -> list[Pick]:
     """What to launch next for one more of the workload: nothing, one, or two of which one will stay."""
     table = draft.market
@@ -158,8 +192,10 @@ def best(
     mask = suiting & payable(draft, tally, workload.priority)
     if apart is not None:
         mask = mask & offers.outside(table, apart.level, apart.taken)
+    if among is not None:
+        mask = mask & among
     ranking = market.rank(table, _ask(draft, workload, suiting, company), draft.now, mask)
-    return [_pick(draft, candidate) for candidate in market.hedge(ranking)]
+    return [Pick(*draft.offer_of(candidate.key)) for candidate in market.hedge(ranking)]
 
 
 def payable(draft: Draft, tally: dict[str, Tally], priority: int) -> offers.Bools:
@@ -173,11 +209,10 @@ def payable(draft: Draft, tally: dict[str, Tally], priority: int) -> offers.Bool
 
 
 def _ask(draft: Draft, workload: Workload, suiting: offers.Bools, company: Company) -> market.Ask:
-    prices = draft.market.ints["price"][suiting]
     worth = draft.world.policy.capacity.wait_worth
     return market.Ask(
         loss_ms=_loss_ms(workload),
-        wait_micro_usd=round(worth * int(prices.min()) / 60) if len(prices) else 0,
+        wait_micro_usd=round(worth * offers.cheapest(draft.market, suiting) / 60),
         spot=workload.needs.spot,
         spread_over=company.level,
         company=company.told(),
@@ -189,11 +224,6 @@ def _loss_ms(workload: Workload) -> int:
     if workload.checkpoint_ms:
         return workload.move_cost_ms + workload.checkpoint_ms // 2
     return workload.move_cost_ms + (LOST_WORK_MS if workload.exclusive else 0)
-
-
-def _pick(draft: Draft, candidate: market.Candidate) -> Pick:
-    pool, offer = draft.offer_of(candidate.key)
-    return Pick(pool, offer, candidate.why)
 
 
 def _launch_picks(draft: Draft, tally: dict[str, Tally], picks: list[Pick], priority: int, why: str) -> None:
@@ -230,10 +260,12 @@ def may_launch(draft: Draft, pool: Pool, tally: Tally, *, others: int = 0, kept:
 def may_grow(draft: Draft, workload: Workload) -> bool:
     """Is a node on the way, or would one be launched, that could take one more of it?"""
     tally = {name: Tally(draft.world, name) for name in draft.world.pools}
-    apart = Apart.of(draft.world, workload.needs, draft.copies_at(workload.name))
-    if fill(list(_on_the_way(draft.world, tally)), workload.needs, 1, one_each=False, apart=apart):
+    copies = draft.copies_at(workload.name)
+    apart = Apart.of(draft.world, workload.needs, copies)
+    coming = Bins(Bin.of(node) for node in _on_the_way(draft.world, tally))
+    if coming.fill(workload.needs, 1, one_each=False, apart=apart):
         return True
-    return bool(best(draft, tally, workload, apart, Company(draft, workload)))
+    return bool(best(draft, tally, workload, apart, Company(draft.world, workload, copies)))
 
 
 def launch(

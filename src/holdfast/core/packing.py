@@ -7,6 +7,8 @@ empty; replicas are counted into it by division, not one by one. This is only an
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from holdfast.model.node import Node
 from holdfast.model.place import Level, Place
 from holdfast.model.pool import Offer, Pool
@@ -87,21 +89,39 @@ class Bin:
         self.gpu -= count * needs.resources.gpu_milli
 
 
-def fill(bins: list[Bin], needs: Needs, count: int, *, one_each: bool, apart: Apart | None = None) -> int:
-    """Puts up to `count` into the bins; returns how many went in."""
-    left, asked = count, needs.resources
-    cpu, memory, gpu = asked.cpu_milli, asked.memory_mib, asked.gpu_milli
-    for bin_ in bins:
-        if left <= 0:
-            break
-        if bin_.cpu < cpu or bin_.memory < memory or bin_.gpu < gpu:
-            continue  # most are full: that is seen at a glance
-        if apart is not None and not apart.allows(bin_.place):
-            continue
-        took = min(left, bin_.holds(needs), 1 if one_each or apart is not None else left)
-        if took > 0:
-            if apart is not None:
-                apart.note(bin_.place)
-            bin_.take(needs, took)
-            left -= took
-    return count - left
+class Bins:
+    """Many of them, in the order in which they are filled. Most are soon full: what is left in each lies in
+    columns, so that those with room are found at a glance."""
+
+    def __init__(self, bins: Iterable[Bin] = ()) -> None:
+        self.bins: list[Bin] = []
+        self._left = np.zeros((3, 64), np.int64)
+        for each in bins:
+            self.add(each)
+
+    def add(self, bin_: Bin) -> None:
+        row = len(self.bins)
+        if row == self._left.shape[1]:
+            self._left = np.concatenate([self._left, np.zeros_like(self._left)], axis=1)
+        self.bins.append(bin_)
+        self._left[:, row] = bin_.cpu, bin_.memory, bin_.gpu
+
+    def fill(self, needs: Needs, count: int, *, one_each: bool, apart: Apart | None = None) -> int:
+        """Puts up to `count` into the bins; returns how many went in."""
+        left, asked = count, needs.resources
+        cpu, memory, gpu = self._left[:, : len(self.bins)]
+        enough = (cpu >= asked.cpu_milli) & (memory >= asked.memory_mib) & (gpu >= asked.gpu_milli)
+        for row in enough.nonzero()[0].tolist():
+            if left <= 0:
+                break
+            bin_ = self.bins[row]
+            if apart is not None and not apart.allows(bin_.place):
+                continue
+            took = min(left, bin_.holds(needs), 1 if one_each or apart is not None else left)
+            if took > 0:
+                if apart is not None:
+                    apart.note(bin_.place)
+                bin_.take(needs, took)
+                self._left[:, row] = bin_.cpu, bin_.memory, bin_.gpu
+                left -= took
+        return count - left

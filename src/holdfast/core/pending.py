@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.core import capacity, failover, gang, handover, orders, placement, remedy, seats
+from holdfast.core import capacity, failover, gang, handover, orders, placement, remedy, reserve, seats
 from holdfast.core.draft import Draft
 from holdfast.core.index import lease_over_at
 from holdfast.core.packing import Apart, Bin
@@ -305,6 +305,10 @@ def _pools(draft: Draft, workload: Workload, ask: Ask) -> Iterator[Supply]:
 def _pool(draft: Draft, workload: Workload, pool: Pool, ask: Ask, apart: Apart | None) -> Supply:
     needs, tally = ask.needs, orders.Tally(draft.world, pool.name)
     coming = [node for node in tally.coming if Bin.of(node).suits(needs)]
+    kept = reserve.kept_from(draft, workload.priority)
+    if not coming and any(name in draft.world.in_pool[pool.name] for name in kept):
+        helps = f"a priority of {pool.reserve.priority} or more"
+        return Supply(pool.name, f"keeps {many(pool.reserve.nodes, 'node')} for others", helps)
     if coming:
         names = ", ".join(node.id for node in coming[:NAMES_SHOWN])
         return Supply(pool.name, f"has {many(len(coming), 'node')} on the way: {names}", comes=True)

@@ -47,6 +47,11 @@ class Unit(msgspec.Struct, frozen=True):
         return (self.priority, len(self.members), self.lost_ms, self.youth, self.members)
 
 
+def may_find(world: World, priority: int) -> bool:
+    """Is anybody of a lower priority at all?"""
+    return min(world.of_priority, default=priority) < priority
+
+
 def victims(
     world: World,
     room: Room,
@@ -56,6 +61,8 @@ def victims(
     now: Instant = 0,
 ) -> list[str]:
     """The replicas that must stop so that one replica of the ask fits. `room` is left as it is."""
+    if not may_find(world, priority):
+        return []
     one = msgspec.structs.replace(ask, count=1, at_least=1)
     trial = _with_leaving(world, room, spoken_for)
     if broken(ask.needs.resources) or place(trial.copy(), one):

@@ -26,6 +26,7 @@ from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.agenda import Agenda
 from holdfast.model.node import NodeState
+from holdfast.model.offer_table import Table
 from holdfast.model.plan import Held, Refusal
 from holdfast.model.replica import State
 from holdfast.model.room import Room
@@ -158,7 +159,7 @@ def twin(world: World) -> World:
             nested = any(isinstance(inner, dict) for inner in value.values())
             value = {key: dict(inner) for key, inner in value.items()} if nested else dict(value)
         setattr(copy, name, value)
-    copy.room, copy.agenda = _room(world.room), Agenda()
+    copy.room, copy.market, copy.agenda = _room(world.room), Table(), Agenda()
     copy.agenda.changed = {kind: dict(names) for kind, names in world.agenda.changed.items()}
     copy.agenda.due, copy.agenda.room_freed = list(world.agenda.due), world.agenda.room_freed
     return copy

@@ -109,6 +109,11 @@ def preempted(record: OfferRecord, at: Instant, served_ms: Millis) -> OfferRecor
     return replace(record, losses=record.losses + 1, served_ms=record.served_ms + max(0, served_ms))
 
 
+def taken(record: OfferRecord, at: Instant) -> OfferRecord:
+    """Spot that is taken away is not there, for now; for some minutes it may take more."""
+    return replace(seen(record, at, there=False), taken_at=max(record.taken_at, at))
+
+
 def ended(record: OfferRecord, at: Instant, served_ms: Millis) -> OfferRecord:
     """We let a node go ourselves: it lived so long at least."""
     record = faded(record, at)

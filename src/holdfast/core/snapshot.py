@@ -24,7 +24,7 @@ from holdfast.core import index
 from holdfast.model.course import Course
 from holdfast.model.demand import Demand, Start
 from holdfast.model.finding import Finding
-from holdfast.model.market import OfferRecord
+from holdfast.model.market import Losses, OfferRecord
 from holdfast.model.money import Account
 from holdfast.model.node import COMING, Node, NodeState
 from holdfast.model.place import Level
@@ -42,7 +42,7 @@ ROWLESS = COMING | {NodeState.TERMINATING}  # no row is given to a node in these
 
 # Indexes whose order is history. That of the others follows from the order of the entries.
 LINES = ("lost", "stopping", "outdated", "draining", "cordoned", "doubtful")
-LINES_BY_NAME = ("waiting", "held", "of_slot")
+LINES_BY_NAME = ("waiting", "held", "of_slot", "struck")
 
 Numbered = list[tuple[str, tuple[str, ...]]]  # what an `Interned` holds, from number 0 on
 
@@ -85,6 +85,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     due: list[tuple[Instant, str, str]]
     offers: dict[str, tuple[Offer, ...]] = {}  # of pools whose provider lists them
     records: list[OfferRecord] = []
+    losses: dict[str, Losses] = {}
     accounts: list[Account] = []
     courses: list[Course] = []
     demands: list[Demand] = []
@@ -125,6 +126,7 @@ def dump(world: World) -> bytes:
         orphans=world.orphans,
         offers={name: world.offers[name] for name, pool in world.pools.items() if pool.lists_offers},
         records=list(world.records.values()),
+        losses=world.losses,
         accounts=list(world.accounts.values()),
         courses=list(world.courses.values()),
         demands=list(world.demands.values()),
@@ -186,6 +188,7 @@ def _rebuilt(saved: Saved) -> World:
     world.brakes = {brake.scope: brake for brake in saved.brakes}
     world.brake_released_at, world.orphans = saved.brake_released_at, saved.orphans
     world.records = {record.key: record for record in saved.records}
+    world.losses = saved.losses
     world.accounts = {account.pool: account for account in saved.accounts}
     world.courses = {course.workload: course for course in saved.courses}
     world.demands = {demand.workload: demand for demand in saved.demands}

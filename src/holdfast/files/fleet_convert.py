@@ -31,6 +31,7 @@ def pool(
         can_reset=form.can_reset,
         lists_offers=form.lists_offers,
         lists_stock=form.lists_stock,
+        queues=form.queues,
         idle_ms=form.idle,
         budget=form.budget,
         reserve=form.reserve,

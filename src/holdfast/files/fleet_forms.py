@@ -96,11 +96,14 @@ class PoolFields(Strict):
     lists_stock: Annotated[bool, FLAG] = Field(
         False, description="and only what can be had at that moment is in its answer"
     )
+    queues: Annotated[bool, FLAG] = Field(
+        False, description="what is launched may have to wait for its turn, and its provider tells"
+    )
     price_max: Annotated[int | None, MONEY] = Field(
         None, description="dearer offers are left alone; no limit"
     )
     reserve: Annotated[Reserve, RESERVE] = Field(
-        Reserve(), description="its last `nodes` are launched only for workloads of this `priority` and above"
+        Reserve(), description="its last `nodes` are only for workloads of this `priority` and above"
     )
     budget: Annotated[Budget, BUDGET] = Field(
         Budget(), description="hard limits for all of its nodes: `hour` and `month`, in dollars"

@@ -65,6 +65,12 @@ Chance is drawn from the names of the nodes, so it is the same each time. `holdf
 | `capacity` | `1000` | nodes of this machine, of all pools |
 """
 
+RESERVE = """
+At most `max` less `nodes` of the pool hold anything less important. Of the others none is launched for it,
+and it is put on none, empty or not; a node that holds something less important may take more of it. Nodes
+that may still be launched count as kept. Nobody is moved or stopped for a reserve that is made later, and
+somebody important who finds no room preempts as ever."""
+
 
 def page() -> str:
     return "\n".join([HEAD, *_sections()]).replace("a text in quotes", "a text")  # quotes are rare in YAML
@@ -85,7 +91,7 @@ def _sections() -> Iterator[str]:
     yield RUNS
     yield from ("## `kind: pool`", "", *table(PoolDocument))
     yield from ("### `budget`", "", *table(table_at(PoolDocument, ("budget",))))
-    yield from ("### `reserve`", "", *table(table_at(PoolDocument, ("reserve",))))
+    yield from ("### `reserve`", "", *table(table_at(PoolDocument, ("reserve",))), RESERVE)
     yield LOCAL
     yield from ("### `offers`", "", *table(table_at(PoolDocument, ("offers", 0))))
     yield from ("### `hosts`", "", *table(table_at(PoolDocument, ("hosts", 0))))

@@ -80,11 +80,13 @@ class NodeReset(Happened, frozen=True):
 
 
 class PoolListed(Happened, frozen=True):
-    """Everything the provider says exists in a pool, by our ids."""
+    """Everything the provider says exists in a pool, by our ids; and which of it waits for its turn, with how
+    long that will take (`None`: nobody knows), if the provider has a queue and tells."""
 
     pool: str
     nodes: tuple[str, ...]
     asked_at: Instant
+    queued: dict[str, Millis | None] | None = None
 
 
 class OffersListed(Happened, frozen=True):

@@ -1,4 +1,5 @@
-"""What is remembered of one offer: one kind of node in one place, on demand or spot.
+"""What is remembered of one offer (one kind of node in one place, on demand or spot), and of the losses of
+one service.
 
 Counts are sums that fade: each is worth half after `HALF_LIFE_MS`, and all refer to the instant `at`. Nothing
 here is an estimate; `core.remember` writes records and reads them. A record goes into snapshots, so it is
@@ -38,6 +39,21 @@ class OfferRecord(msgspec.Struct, frozen=True, array_like=True):
     failures_in_a_row: int = 0
     retry_at: Instant = 0
     why: str = ""  # of the last refusal or failure
+    taken_at: Instant = 0  # when it last took a spot node away; 0: never
+
+
+class Losses(msgspec.Struct, frozen=True):
+    """Of a service on spot; `reliability.losses` writes and reads it. Times and rates are sums that fade."""
+
+    at: Instant = 0  # to which they refer; 0: nothing was told yet
+    short: bool = False  # since then: fewer are ready than wanted, and nobody planned that
+    short_ms: float = 0.0
+    watched_ms: float = 0.0
+    alone: float = 0.0  # losses of one node at a time
+    followed: float = 1.0
+    cases: float = 2.0
+    open: dict[str, Instant] = {}  # zones that took some and left some, and when
+    last: dict[str, tuple[Instant, int]] = {}  # zones that took some a moment ago: since when, and how many
 
 
 def key_of(pool: str, offer: str) -> str:

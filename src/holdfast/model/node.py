@@ -96,5 +96,12 @@ class Node(msgspec.Struct, frozen=True):
     releasing: bool = False  # it is well, and drained only to be released: see `core.consolidate`
     address: str = ""  # where its peers and clients reach it
     probe_port: int = 0
-    hedge: str = ""  # the node that was asked for at the same time, of which one will stay
+    hedge: str = ""  # the node that was asked for as well: the first one ready stays
+    queued_at: Instant = 0  # its provider said then that it waits for its turn; 0: it does not
+    starts_at: Instant = 0  # and expects its turn at this time; 0: it cannot tell
     launched_at: Instant = 0  # when it was asked for, or joined unasked: it costs from here
+
+    @property
+    def may_queue(self) -> bool:
+        """Its provider has it, and it was never heard of."""
+        return self.state is NodeState.BOOTING and not self.joined_at

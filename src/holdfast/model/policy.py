@@ -96,6 +96,9 @@ class CapacityPolicy(msgspec.Struct, frozen=True):
     offers_every_ms: Millis = 5 * MINUTE  # how often providers are asked what they offer
     launches_at_once: int = 50
     wait_worth: float = 1.0  # an hour of waiting for a node is worth so many of its hours
+    queue_every_ms: Millis = 15 * SECOND  # how often a provider is asked about a launch that may be queued
+    queue_patience_ms: Millis = 1 * MINUTE  # another offer must be ready so much sooner than a queue moves
+    after_loss_ms: Millis = 10 * MINUTE  # so long an offer that took spot nodes away is left alone by a mix
     dead_node_ms: Millis = 2 * MINUTE  # a dead node is given this long to come back before it is terminated
 
 

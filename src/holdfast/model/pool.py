@@ -19,7 +19,8 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Reserve(msgspec.Struct, frozen=True):
-    """The last nodes of a pool are launched only for what is important."""
+    """The last nodes of a pool are for what is important: launched for nothing else, and nothing else is put
+    there."""
 
     nodes: int = 0
     priority: int = 1  # and above
@@ -42,6 +43,7 @@ class Pool(msgspec.Struct, frozen=True):
     can_reset: bool = True
     lists_offers: bool = False  # its provider knows what can be had and at which price: ask
     lists_stock: bool = False  # and only what can be had now is in that list
+    queues: bool = False  # what is launched may have to wait for its turn, and its provider tells
     idle_ms: Millis = 600_000  # an empty node above min + standby is released after this long
     settings: dict[str, str] = {}  # for its provider alone: nothing here reads them
     budget: Budget = Budget()
@@ -61,4 +63,5 @@ class PoolState(msgspec.Struct, frozen=True):
     why: str = ""
     deaths: int = 0
     notices: int = 0
+    watched_at: int = 0  # its budgets will be looked at then: one entry on the agenda is enough
     served_ms: int = 0  # node-time seen, of nodes that have left since

@@ -11,9 +11,10 @@ from holdfast.model.agenda import Agenda
 from holdfast.model.course import Course
 from holdfast.model.demand import Demand, Start
 from holdfast.model.finding import Finding
-from holdfast.model.market import OfferRecord
+from holdfast.model.market import Losses, OfferRecord
 from holdfast.model.money import Account
 from holdfast.model.node import Node
+from holdfast.model.offer_table import Table
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool, PoolState
 from holdfast.model.replica import Replica, Slot
@@ -79,6 +80,7 @@ class World:
         self.epoch_floor: dict[str, int] = {}  # by workload: no seat made anew starts below this
         self.launched = 0  # node numbers handed out
         self.records: dict[str, OfferRecord] = {}  # by pool/offer: what is remembered of it
+        self.losses: dict[str, Losses] = {}  # by service, if it is on a mix of spot and on demand
         self.accounts: dict[str, Account] = {}  # by pool: what its nodes cost
         self.orphans: dict[str, str] = {}  # listed by a provider, unknown to us: node -> pool
         # indexes
@@ -92,6 +94,9 @@ class World:
         self.mixed: Names = {}  # services on a mix of spot and on demand
         self.scaled: Names = {}  # workloads that grow and shrink with their load
         self.held: dict[str, Names] = {}  # workload -> slots in which a replica is, or may be
+        self.struck: dict[
+            str, Names
+        ] = {}  # workload -> active slots that are down though nobody stopped them
         self.undone: dict[str, Names] = {}  # workload -> active slots that are not done
         self.lost: Names = {}  # replicas in state LOST
         self.stopping: Names = {}
@@ -103,5 +108,7 @@ class World:
         self.joined_in: dict[str, int] = {}  # zone -> joined nodes
         self.dead_in: dict[str, int] = {}  # zone -> those of them that are dead
         self.serving: dict[str, tuple[int, int]] = {}  # pool -> how many are not, and the sum of joined_at
+        self.of_priority: dict[int, Names] = {}  # workloads
         self.room = Room()
+        self.market = Table()  # all offers side by side; ask `core.offers.listed`, which brings it up to date
         self.agenda = Agenda()

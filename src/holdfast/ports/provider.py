@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.model.action import LaunchNode
 from holdfast.model.pool import Offer, Pool
+from holdfast.model.units import Millis
 from holdfast.model.verdict import Word
 
 
@@ -49,6 +50,14 @@ class Supervised(Protocol):
 
     async def supervise(self) -> None:
         """Until it is cancelled."""
+
+
+@runtime_checkable
+class Queueing(Protocol):
+    """A provider whose launches may have to wait for their turn."""
+
+    async def queued(self, pool: str) -> dict[str, Millis | None]:
+        """Nodes of the pool that wait, and how long they will, as far as it can tell."""
 
 
 @runtime_checkable

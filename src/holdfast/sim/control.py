@@ -7,6 +7,8 @@ fail: crash between any two steps of a turn, pause, lose its store, have its clo
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.core.desired import desired_set, events_of
 from holdfast.core.node import Report
 from holdfast.core.turn import Append, Entry, Mind, Perform, Send, resume, turn
@@ -372,9 +374,11 @@ class SimControl:
         asked = self.now()
         try:
             nodes = immediately(provider.list(pool))
+            queued = immediately(provider.queued(pool)) if provider.traits.queue_ms else None
         except PortError:
             return
-        answer = lambda at: ev.PoolListed(at=at, pool=pool, nodes=nodes, asked_at=asked)  # noqa: E731
+        listed = ev.PoolListed(at=asked, pool=pool, nodes=nodes, asked_at=asked, queued=queued)
+        answer = lambda at: replace(listed, at=at)  # noqa: E731
         self.kernel.after(provider.answer_ms(), self._outcome, answer, self.generation)
 
     def _list_offers(self, name: str) -> None:

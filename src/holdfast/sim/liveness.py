@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.core import index, placement, preempt, seats
-from holdfast.core.packing import Apart, Bin, fill
+from holdfast.core.packing import Apart, Bin, Bins
 from holdfast.model.market import key_of
 from holdfast.model.node import COMING
 from holdfast.model.pool import Offer, Pool
@@ -165,7 +165,7 @@ def _no_room(
     left = least - len(spots)
     if left <= 0:
         return ""
-    left -= fill(_coming(world), needs, left, one_each=least > 1, apart=apart)
+    left -= Bins(_coming(world)).fill(needs, left, one_each=least > 1, apart=apart)
     if left <= 0:
         return "a node is on its way"
     if left <= _launchable(sim, world, needs, apart, left, now):
@@ -189,7 +189,7 @@ def _launchable(
         if not pool.can_launch or now < world.pool_states[pool.name].retry_at + A_MOMENT_MS:
             continue
         left, new = pool.max - len(world.in_pool[pool.name]), _new(sim, world, pool, now)
-        while left > 0 and found < most and fill(list(new), needs, 1, one_each=True, apart=apart):
+        while left > 0 and found < most and Bins(new).fill(needs, 1, one_each=True, apart=apart):
             left, found = left - 1, found + 1
             new = _new(sim, world, pool, now)
     return found

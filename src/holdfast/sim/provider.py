@@ -37,6 +37,8 @@ class ProviderTraits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launch_fails: float = 0.0  # share of launches refused for lack of capacity
     never_boots: float = 0.0  # share of launches that come to nothing
     notice_ms: Millis = 120 * SECOND  # warning before a spot node is taken
+    queue_ms: Millis = 0  # a launch waits so long for its turn before it boots
+    tells_start: bool = True  # and how long that will be
 
 
 class Machine(msgspec.Struct):
@@ -47,6 +49,7 @@ class Machine(msgspec.Struct):
     price_micro_usd: MicroUsd  # on demand it stays what it was at the launch
     running: bool = True  # False: stopped (crashed host that the provider noticed, or taken away)
     going: bool = False  # it got notice
+    launched: bool = False  # it was asked for; others were there before the story begins
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -117,10 +120,11 @@ class SimProvider:
         if request.node in self.machines or request.node in self.terminated:
             return
         self.adopt(request)
+        self.machines[request.node].launched = True
         self.made(self.machines[request.node])
         if self.random.random() >= self.traits.never_boots:
-            fails = self.kernel.now < self.fails_until
-            self.kernel.after(self._boot_ms(), self._fail if fails else self._boot, request)
+            fails, queue = self.kernel.now < self.fails_until, self.traits.queue_ms
+            self.kernel.after(queue + self._boot_ms(), self._fail if fails else self._boot, request)
 
     async def terminate(self, node: str) -> None:
         self._reach()
@@ -152,6 +156,12 @@ class SimProvider:
         self._reach()
         names = [name for name, machine in self.machines.items() if machine.pool == pool]
         return tuple(names[::2]) if self.kernel.now < self.lies_until else tuple(names)
+
+    async def queued(self, pool: str) -> dict[str, Millis | None]:
+        self._reach()
+        ours = [machine for machine in self.machines.values() if machine.pool == pool and machine.launched]
+        left = {machine.id: machine.since + self.traits.queue_ms - self.kernel.now for machine in ours}
+        return {name: ms if self.traits.tells_start else None for name, ms in left.items() if ms > 0}
 
     async def offers(self, pool: Pool) -> tuple[Offer, ...]:
         self._reach()

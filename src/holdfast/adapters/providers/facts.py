@@ -11,7 +11,7 @@ LIMITS: Final[Mapping[str, Mapping[str, bool]]] = {
     "local": {},
     "ssh": {},
     "ec2": {"lists_offers": True},
-    "slurm": {"can_reset": False, "lists_offers": True},
+    "slurm": {"can_reset": False, "lists_offers": True, "queues": True},
     "join": {"can_launch": False, "can_terminate": False, "can_reset": False},
 }
 # Of the settings, and the names of the pool's offers.

@@ -8,8 +8,10 @@ was asked for, the token, what the pilot says of itself, and the names that are 
   name first, so an answer that was lost is found again. Where the folder's locks do not reach, two askers may
   both submit: each then looks, and whoever finds several ends all but the oldest. What slips through even
   that cannot begin: a node lives once (`pilot`).
-- **A job that waits** is a node that boots. How long that may take is for the policy to say (`boot_timeout`).
-  One that Slurm will never start is an error, at once if Slurm says so within the moment that we wait.
+- **A job that waits** is a node that boots. `queued` tells that it waits, and when Slurm expects to start it;
+  whether to wait or to go elsewhere is for others to say, and how long at most for the policy
+  (`boot_timeout`). One that Slurm will never start is an error, at once if Slurm says so within the moment
+  that we wait.
 - **A node's end is known before it comes.** The end of each job is in the queue, whether it is the limit, a
   preemption's grace or an operator's change; `supervise` writes it where the agent looks for notices.
 - **Gone** is only what is surely gone (`life`).
@@ -36,6 +38,7 @@ from holdfast.adapters.providers.slurm.queue import PENDING, Job, Queue, comment
 from holdfast.adapters.providers.slurm.settings import SlurmSettings, read_settings
 from holdfast.model.action import LaunchNode
 from holdfast.model.pool import Offer, Pool
+from holdfast.model.units import Millis
 from holdfast.model.verdict import Word
 from holdfast.ports.errors import Denied, Full, NotFound, OutcomeUnknown, PortError, Unreachable
 from holdfast.ports.provider import Credentials, Join
@@ -139,6 +142,18 @@ class SlurmProvider:
     async def list(self, pool: str) -> tuple[str, ...]:
         jobs = await self._queue.all()
         return tuple(dict.fromkeys(job.node for job in jobs if job.pool == pool))
+
+    async def queued(self, pool: str) -> dict[str, Millis | None]:
+        """Slurm foretells the start of a job when its scheduler has come to it. Nobody knows when one starts
+        that it refuses."""
+        jobs, now = await self._queue.all(), time.time()
+        waiting = [job for job in jobs if job.pool == pool and job.state == PENDING]
+        return {
+            job.node: None
+            if job.starts_at is None or job.refusal is not None
+            else max(0, round(1000 * (job.starts_at - now)))
+            for job in waiting
+        }
 
     async def offers(self, pool: Pool) -> tuple[Offer, ...]:
         """The pool's own, as far as there are nodes for them now; whole nodes if it says nothing."""
