@@ -69,6 +69,17 @@ def test_it_goes_down_only_to_what_the_coming_hour_will_not_ask_back() -> None:
     assert decide(calm, Standing(ready=34)).wanted < 15
 
 
+def test_a_young_record_holds_only_what_it_can_know_of() -> None:
+    """A quarter of an hour after a burst the coming hour was never seen: what it may ask back is imagined."""
+    young = seen(40.0, *[10.0] * 11, repeat=8)
+    peak = young.forecast(young.at or 0, HOUR, 2 / 3).peak
+    size = decide(young, Standing(ready=60))
+    assert young.reach_ms(2 / 3) < 15 * MINUTE
+    assert size.window is not None
+    assert size.window.ahead_ms <= young.reach_ms(2 / 3)
+    assert 10 <= size.wanted < peak
+
+
 def test_a_new_leader_lets_nothing_go_before_it_has_looked_for_a_while() -> None:
     tracker, wishes = seen(5.0, repeat=2000), Wishes()
     assert tracker.at is not None

@@ -13,6 +13,9 @@ The rule (`ours`), with `forecast`:
   this is the hysteresis. Beyond the tenth its width is the workload's own restlessness: a load that jumps
   about keeps what it will need again. On noise around one level it turns a few times a day (the property
   tests).
+  The window is no longer than what the past can speak of: n windows say nothing of what is rarer than 1 in
+  n + 1, so a young record is asked for the coming minutes and not for the hour. Otherwise what is imagined of
+  peaks, to go up with care, would be held for its first hours.
 - **Doubt**: a signal that is missing, old, stuck or no number never takes a replica away. It holds what
   there is, or rises to the fallback that was declared.
 - **Zero** only when nothing was asked for so long as was declared, and whoever waits at zero wakes it at
@@ -26,11 +29,17 @@ for a wild one.
 Refused: a fixed cool-down instead of the odds. Five minutes are too short for a load that returns every
 twenty, and too long for one that has ended. Refused: asking for the probability over a day instead of over
 the lead time: then quick starts, which make shortages short, would ask for more replicas, not for fewer.
+Refused: less than a fourth of the doubt where the record is too young for that. It took a tenth of the hours
+of two recorded loads of an hour, but a service of four replicas on noise of 5 % then turned 28 times in six
+hours instead of twice. Refused: a shorter window than an hour for all. With twenty minutes a recorded load of
+14 days took 3 to 4 % fewer hours at cold starts of one and five minutes, but turned 30 to 60 % more often and
+left 40 % more unserved at five; raising `confidence` to make up for that took the hours back.
 
 Where the numbers come from: `confidence` 0.95 says that work left undone is about twenty times as bad as a
 replica that idles for as long. `stay` 2/3, a fourth of the doubt and the tenth were chosen on one recorded
-load (14 days) and on noise: each takes away reversals for few hours more. The tolerance, steps and times of
-target tracking are those of Kubernetes' documentation.
+load (14 days) and on noise: each takes away reversals for few hours more. What a young record can speak of
+has no number of its own. The tolerance, steps and times of target tracking are those of Kubernetes'
+documentation.
 """
 
 import math
@@ -143,7 +152,7 @@ def ours(
 
 def _by_forecast(scale: Scale, at: Standing, seen: Tracker, wishes: Wishes, now: Instant) -> Size:
     lead = seen.forecast(now, at.lead_ms, scale.confidence)
-    window = seen.forecast(now, max(at.lead_ms, scale.down_window_ms), STAY)
+    window = seen.forecast(now, max(at.lead_ms, min(scale.down_window_ms, seen.reach_ms(STAY))), STAY)
     up = max(_replicas(lead.peak), _for_those_waiting(scale, at))
     sure = seen.forecast(now, at.lead_ms, 1.0 - (1.0 - scale.confidence) / SURER).peak
     stay = max(up, _replicas(max(window.peak, sure)))
