@@ -7,19 +7,20 @@ import numpy as np
 
 from bench._scaling_world import STEP_S, Load
 from holdfast.core.forecast import Tracker
-from holdfast.core.scaling import Rules, Standing, Wishes, ours, target_tracking
+from holdfast.core.scaling import Standing, Wishes, ours, target_tracking
+from holdfast.model.scale import Scale
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
 
-RULES = Rules(least=1, most=1_000_000)
+SCALE = Scale(min=1, max=1_000_000, confidence=0.95)
 
 
 class Ours:
-    def __init__(self, rules: Rules = RULES) -> None:
-        self._rules = rules
+    def __init__(self, scale: Scale = SCALE) -> None:
+        self._scale = scale
         self._wishes = Wishes()
 
     def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
-        return ours(self._rules, at, seen, self._wishes, now).wanted
+        return ours(self._scale, at, seen, self._wishes, now).wanted
 
 
 class Hpa:
@@ -29,7 +30,7 @@ class Hpa:
         self._wishes = Wishes()
 
     def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
-        return target_tracking(RULES, at, seen, self._wishes, now).wanted
+        return target_tracking(SCALE, at, seen, self._wishes, now).wanted
 
 
 class Recent:
@@ -52,8 +53,8 @@ class Kpa:
         self._panic_until: Instant = 0
 
     def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
-        stable = math.ceil(self._recent.mean(seen.demand) / RULES.target)
-        quick = math.ceil(seen.demand / RULES.target)
+        stable = math.ceil(self._recent.mean(seen.demand) / SCALE.target)
+        quick = math.ceil(seen.demand / SCALE.target)
         if quick >= 2 * max(1, at.ready):
             self._panic_until = now + MINUTE
         if now < self._panic_until:
@@ -70,7 +71,7 @@ class SkyServe:
         self._down_since: Instant | None = None
 
     def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
-        aim = max(1, math.ceil(self._recent.mean(seen.demand) / RULES.target))
+        aim = max(1, math.ceil(self._recent.mean(seen.demand) / SCALE.target))
         self._up_since = (self._up_since or now) if aim > at.have else None
         self._down_since = (self._down_since or now) if aim < at.have else None
         if self._up_since is not None and now - self._up_since >= 300 * SECOND:

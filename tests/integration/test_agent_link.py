@@ -187,6 +187,7 @@ async def test_beats_are_numbered_and_say_what_was_heard(tmp_path: Path) -> None
     used = beats[9].used
     assert used is not None
     assert (used.cpu_milli, used.memory_mib, used.replicas) == (250, 10, {"web/0.1": (250, 10)})
+    assert used.gpu_milli == {}, "nobody can say"
 
 
 @lived

@@ -10,13 +10,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.model.event import Ended
-from holdfast.wire.messages import Beat, Confirmed, Goodbye, LogPart, Noticed, ReadLog, Refused
+from holdfast.model.resources import Resources
+from holdfast.wire.messages import Beat, Confirmed, Goodbye, LogPart, Noticed, ReadLog, Refused, Used
 from tests.hub_twin import HubTwin, Line, desired, lived, until, wanted
 
 MEMORY_KIB_MAX = 40 << 10
+TWIN = Path(__file__).parents[1] / "nvml_twin"
 MARK = "HOLDFAST_NODE_ROOT"
 TELLS_ITS_PID = ("sh", "-c", "echo I am $$; exec sleep 300")
 
@@ -115,6 +118,38 @@ async def test_an_agent_is_ready_soon_small_and_runs_what_it_is_told(started: St
         assert (await line.report("web/0.1", "ended")).how is Ended.STOPPED
         assert (await end(process))[0] == 0
     assert started.living() == {}
+
+
+@lived
+async def test_an_agent_tells_how_busy_the_gpus_of_each_replica_are_if_the_driver_says(
+    started: Started, tmp_path: Path
+) -> None:
+    driver = tmp_path / "busy"
+    driver.write_text("30 80 50 -")
+    twin = {
+        "PYTHONPATH": os.pathsep.join([str(TWIN), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "NVML_TWIN": str(driver),
+    }
+    needs = Resources(100, 10, 2_000)
+    async with HubTwin() as hub:
+        process = await started.agent(hub.url, "--gpus", "4", **twin)
+        line = await hub.welcomed(beat_ms=20)
+        assert line.hello is not None
+        assert line.hello.capacity is not None
+        assert line.hello.capacity.gpu_milli == 4_000
+        web = msgspec.structs.replace(wanted("web/0.1"), needs=needs, devices=(0, 1))
+        silent = msgspec.structs.replace(wanted("web/1.1"), needs=needs, devices=(2, 3))
+        line.say(desired(1, web, silent, wanted("db/0.1")))
+
+        def told() -> list[Used]:
+            return [beat.used for beat in line.all(Beat) if beat.used is not None and beat.used.gpu_milli]
+
+        await until(lambda: any(used.gpu_milli == {"web/0.1": 1_100} for used in told()))
+        assert told()[-1].replicas.keys() == {"web/0.1", "web/1.1", "db/0.1"}
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        assert int(resident.split()[1]) < MEMORY_KIB_MAX
+        assert (await end(process))[0] == 0
 
 
 @lived

@@ -1,5 +1,6 @@
 """How the load of services is heard: by queries, by what nodes tell with beats, and by what is posted."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,14 +8,16 @@ from structlog.testing import capture_logs
 
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.control import load
+from holdfast.control.hub import Hub
 from holdfast.control.plane import Plane
+from holdfast.control.session import Session
 from holdfast.core import demand
 from holdfast.core.demand import Ear
 from holdfast.core.signals import SOURCES_MAX, Heard
 from holdfast.model.scale import Scale, Signal
 from holdfast.model.workload import Service, Workload
 from holdfast.wire.messages import Used
-from tests.build import needs
+from tests.build import needs, resources
 from tests.planes import World, apply, until
 from tests.prometheus_twin import PrometheusTwin, vector
 from tests.served import WEB, Served, answered, served
@@ -64,6 +67,26 @@ async def test_a_query_that_fails_leaves_the_signal_missing_and_is_said_once_unt
     await telemetry.close()
 
 
+async def test_an_agent_that_is_cut_off_before_it_is_welcome_links_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a machine so slow that its hello comes too late; on the twin of an agent all tests here rest."""
+    accept, sessions = Hub.accept, list[Session]()
+
+    def impatient(hub: Hub) -> Session:
+        sessions.append(accept(hub))
+        if len(sessions) == 1:
+            asyncio.get_running_loop().call_soon(sessions[0].close)
+        return sessions[-1]
+
+    monkeypatch.setattr(Hub, "accept", impatient)
+    world = World()
+    async with world.plane() as plane:
+        (agent,) = await world.joined(plane, "n1")
+        assert agent.welcomed.is_set()
+        assert len(sessions) == 2
+
+
 async def test_what_replicas_use_of_a_cpu_reaches_the_ears_as_shares_of_what_they_asked_for() -> None:
     world = World()
     async with world.plane() as plane:
@@ -77,6 +100,26 @@ async def test_what_replicas_use_of_a_cpu_reaches_the_ears_as_shares_of_what_the
         found = heard(plane, Signal.CPU)
         assert found is not None
         assert (found.sources, found.value) == (1, 0.8)
+
+
+async def test_what_replicas_use_of_a_gpu_reaches_the_ears_and_what_no_node_says_is_missing() -> None:
+    world = World()
+    async with world.plane() as plane:
+        world.fleet.capacity = resources(4, 8_192, 2, "h100")
+        await world.joined(plane, "n1")
+        gpu = Workload("web", Service(1, scale=Scale(per_replica={Signal.GPU: 0.5})), needs(cpu=1, gpu=2))
+        await apply(plane, gpu)
+        await until(lambda: "web/0.1" in plane.world.replicas)
+        await until(lambda: plane.world.replicas["web/0.1"].state == "ready")
+        plane.hub.used["n1"] = Used(900, 100, {"web/0.1": (800, 90)})
+        await asyncio.sleep(0.2)
+        assert heard(plane, Signal.GPU) is None
+        plane.hub.used["n1"] = Used(900, 100, {"web/0.1": (800, 90)}, {"web/0.1": 1500})
+        await until(lambda: heard(plane, Signal.GPU))
+        found = heard(plane, Signal.GPU)
+        assert found is not None
+        assert (found.sources, found.value) == (1, 0.75)
+        assert heard(plane, Signal.CPU) is None, "it does not scale by that"
 
 
 # what is posted

@@ -355,6 +355,7 @@ async def test_a_program_finds_its_surroundings_in_its_environment(
         "HOLDFAST_PEERS": "10.0.0.1:20001,10.0.0.2:20002",
         "HOLDFAST_RESUME_MS": "4500",
         "HOLDFAST_CHECKPOINT_DIR": str(rig.checkpoints / "train" / "gang"),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "1,3",
     }
     assert {name: found.get(name) for name in expected} == expected

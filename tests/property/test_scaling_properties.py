@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.forecast import Summary, Tracker
-from holdfast.core.scaling import Rules, Scheduled, Standing, Wishes, ceiling, floor, ours, target_tracking
+from holdfast.core.scaling import Standing, Wishes, ceiling, floor, ours, target_tracking
+from holdfast.model.scale import Scale, Signal, Window
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 
 START = 100 * DAY
@@ -38,8 +39,8 @@ standings = st.builds(
     removed_lately=st.integers(0, 20),
 )
 scheduled = st.builds(
-    Scheduled,
-    weekdays=st.lists(st.integers(0, 6), max_size=7).map(tuple),
+    Window,
+    days=st.lists(st.integers(0, 6), max_size=7).map(tuple),
     start_minute=st.integers(0, 1439),
     end_minute=st.integers(0, 1439),
     replicas=st.integers(0, 60),
@@ -47,16 +48,17 @@ scheduled = st.builds(
 
 
 @st.composite
-def rules(draw: st.DrawFn) -> Rules:
+def scales(draw: st.DrawFn) -> Scale:
     least = draw(st.integers(0, 40))
-    some = st.one_of(st.none(), st.integers(0, 50))
-    return Rules(
-        least=least,
-        most=least + draw(st.integers(0, 200)),
+    some = st.one_of(st.just(0), st.integers(1, 50))
+    waits = draw(st.one_of(st.none(), st.integers(1, MINUTE)))
+    return Scale(
+        min=least,
+        max=least + draw(st.integers(0, 200)),
+        per_replica={Signal.OLDEST_WAIT: float(waits)} if waits else {},
         confidence=draw(st.floats(0.5, 0.999)),
-        wait_ms_max=draw(st.one_of(st.none(), st.integers(1, MINUTE))),
         fallback=draw(some),
-        idle_ms=draw(st.one_of(st.none(), st.integers(0, HOUR))),
+        idle_ms=draw(st.integers(0, HOUR)),
         up_per_minute=draw(some),
         down_per_minute=draw(some),
         schedule=tuple(draw(st.lists(scheduled, max_size=2))),
@@ -72,29 +74,29 @@ def fed(given_: list[tuple[int, float]]) -> tuple[Tracker, int]:
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rules(), standings, readings, st.one_of(st.none(), st.integers(0, 300)))
+@given(scales(), standings, readings, st.one_of(st.none(), st.integers(0, 300)))
 def test_the_bounds_always_hold(
-    rules: Rules, at: Standing, read: list[tuple[int, float]], most: int | None
+    scale: Scale, at: Standing, read: list[tuple[int, float]], most: int | None
 ) -> None:
     tracker, now = fed(read)
     for size in (
-        ours(rules, at, tracker, Wishes(), now, most),
-        target_tracking(rules, at, tracker, Wishes(), now, most),
+        ours(scale, at, tracker, Wishes(), now, most),
+        target_tracking(scale, at, tracker, Wishes(), now, most),
     ):
-        high = ceiling(rules, most)
-        assert min(floor(rules, now), high) <= size.wanted <= high
+        high = ceiling(scale, most)
+        assert min(floor(scale, now), high) <= size.wanted <= high
         assert size.why
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rules(), standings, readings, st.integers(1, DAY))
+@given(scales(), standings, readings, st.integers(1, DAY))
 def test_a_missing_or_old_signal_never_takes_a_replica_away(
-    rules: Rules, at: Standing, read: list[tuple[int, float]], later: int
+    scale: Scale, at: Standing, read: list[tuple[int, float]], later: int
 ) -> None:
     tracker, now = fed(read)
-    now = max(now, tracker.at or now) + rules.stale_ms + later
-    for size in (ours(rules, at, tracker, Wishes(), now), target_tracking(rules, at, tracker, Wishes(), now)):
-        assert size.wanted >= min(at.have, ceiling(rules))
+    now = max(now, tracker.at or now) + scale.stale_ms + later
+    for size in (ours(scale, at, tracker, Wishes(), now), target_tracking(scale, at, tracker, Wishes(), now)):
+        assert size.wanted >= min(at.have, ceiling(scale))
 
 
 @settings(max_examples=50, deadline=None)
@@ -103,25 +105,27 @@ def test_what_is_no_number_never_takes_a_replica_away(demand: float, count: int,
     tracker = Tracker()
     for number in range(count):
         tracker.see(START + number * STEP, demand)
-    assert ours(Rules(most=1000), at, tracker, Wishes(), START + count * STEP).wanted >= at.have
+    assert (
+        ours(Scale(max=1000, confidence=0.95), at, tracker, Wishes(), START + count * STEP).wanted >= at.have
+    )
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rules(), readings, st.integers(1, 1000))
-def test_whoever_waits_at_zero_wakes_it(rules: Rules, read: list[tuple[int, float]], pending: int) -> None:
+@given(scales(), readings, st.integers(1, 1000))
+def test_whoever_waits_at_zero_wakes_it(scale: Scale, read: list[tuple[int, float]], pending: int) -> None:
     tracker, now = fed(read)
     at = Standing(ready=0, pending=pending)
-    assert ours(rules, at, tracker, Wishes(), now).wanted >= min(1, ceiling(rules))
+    assert ours(scale, at, tracker, Wishes(), now).wanted >= min(1, ceiling(scale))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rules(), standings, readings, st.integers(0, 30))
+@given(scales(), standings, readings, st.integers(0, 30))
 def test_a_higher_least_never_wants_fewer(
-    rules: Rules, at: Standing, read: list[tuple[int, float]], more: int
+    scale: Scale, at: Standing, read: list[tuple[int, float]], more: int
 ) -> None:
     tracker, now = fed(read)
-    higher = msgspec.structs.replace(rules, least=min(rules.most, rules.least + more))
-    assert ours(higher, at, tracker, Wishes(), now).wanted >= ours(rules, at, tracker, Wishes(), now).wanted
+    higher = msgspec.structs.replace(scale, min=min(scale.max, scale.min + more))
+    assert ours(higher, at, tracker, Wishes(), now).wanted >= ours(scale, at, tracker, Wishes(), now).wanted
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -142,12 +146,12 @@ def test_a_forecast_is_a_number_not_below_the_present_and_survives_a_restart(
 
 def reversals_a_day(demand: Callable[[int], float], lead_ms: int, hours: int = 30, after: int = 6) -> float:
     """Changes of direction, after some hours to learn, in a loop where orders arrive after the lead time."""
-    tracker, rules, wishes = Tracker(), Rules(most=1000), Wishes()
+    tracker, scale, wishes = Tracker(), Scale(max=1000, confidence=0.95), Wishes()
     have, turns, way = 20, 0, 0
     for number in range(hours * HOUR // STEP):
         now = START + number * STEP
         tracker.see(now, demand(number))
-        wanted = ours(rules, Standing(have, lead_ms=lead_ms), tracker, wishes, now).wanted
+        wanted = ours(scale, Standing(have, lead_ms=lead_ms), tracker, wishes, now).wanted
         if wanted != have and number * STEP >= after * HOUR:
             turns += way != 0 and (wanted > have) != (way > 0)
             way = wanted - have

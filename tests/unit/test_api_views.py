@@ -142,10 +142,11 @@ def test_what_is_free_is_what_is_not_promised_and_what_is_used_is_what_was_measu
     assert shown.used is not None
     assert (shown.used.cpu_milli, shown.used.memory_mib) == (250, 100)
     assert shown.findings == ["hot"]
-    replica = views.replica_of(sight(made, Used(250, 100, {"web/0.1": (200, 90)})), "web/0.1")
+    used = Used(250, 100, {"web/0.1": (200, 90)}, {"web/0.1": 400})
+    replica = views.replica_of(sight(made, used), "web/0.1")
     assert replica is not None
     assert replica.used is not None
-    assert (replica.used.cpu_milli, replica.used.memory_mib) == (200, 90)
+    assert (replica.used.cpu_milli, replica.used.memory_mib, replica.used.gpu_milli) == (200, 90, 400)
 
 
 def test_what_has_gone_meanwhile_is_left_out() -> None:

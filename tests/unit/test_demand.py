@@ -10,7 +10,7 @@ from holdfast.core.demand import EVERY_MS, MEMORY_EVERY_MS, Ears, lead_ms
 from holdfast.core.snapshot import dump, load
 from holdfast.model import event as ev
 from holdfast.model.replica import Phase
-from holdfast.model.scale import Scale, Signal, Window
+from holdfast.model.scale import Scale, ScalePolicy, Signal, Window
 from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.workload import Service, Workload
 from tests.build import needs
@@ -131,6 +131,15 @@ def test_a_schedule_holds_whatever_the_load_is() -> None:
     assert play.seats < 4
     play.go_on(2, lambda at: 1.0)
     assert play.seats == 4
+
+
+def test_a_service_that_chose_target_tracking_is_sized_by_it() -> None:
+    play = Scaled(policy=ScalePolicy.TARGET_TRACKING)
+    play.go_on(1, lambda at: 9.0 + at // EVERY_MS % 3 / 100)
+    assert play.seats == 4, "2.25 replicas' worth at 70 %, rounded up"
+    forecast = Scaled()
+    forecast.go_on(1, lambda at: 9.0 + at // EVERY_MS % 3 / 100)
+    assert forecast.seats == 5, "what was seen for a minute may become twice as much"
 
 
 def test_it_never_leaves_its_bounds() -> None:

@@ -6,7 +6,7 @@ from holdfast.core import explain_scale
 from holdfast.core.demand import EVERY_MS
 from holdfast.core.detect import Senses
 from holdfast.core.explain import explain_workload
-from holdfast.model.scale import Scale, Signal
+from holdfast.model.scale import Scale, ScalePolicy, Signal
 from holdfast.model.units import MINUTE, SECOND
 from holdfast.model.workload import Service, Workload
 from tests.build import needs
@@ -73,6 +73,17 @@ def test_what_else_was_possible_is_told_once_each_with_its_cost() -> None:
     assert others
     assert len({*sizes, wanted}) == len(sizes) + 1
     assert all(1 <= size <= 8 for size in sizes)
+
+
+def test_the_chosen_rule_is_told_and_what_the_other_would_have_done() -> None:
+    play = Scaled(policy=ScalePolicy.TARGET_TRACKING)
+    play.go_on(1, lambda at: 9.0 + at // EVERY_MS % 3 / 100)
+    found = told(play)
+    assert "target tracking: demand 2.3, and 70% of each" in line(found, "4 replicas wanted for ")
+    assert line(found, "as decided: ").startswith("as decided: 4 (4.0 replica-hours, ")
+    assert "forecast" in line(found, "instead, one more or forecast: 5 ")
+    assert not any("target tracking" in text for text in found if text.startswith("instead, "))
+    assert line(told(play, leads=False), "instead, forecast: 5 ")
 
 
 def test_dollars_are_told_where_the_price_of_its_nodes_is_known() -> None:

@@ -30,6 +30,19 @@ def ahead(tracker: Tracker, lead: int, confidence: float = 0.95) -> float:
     return tracker.forecast(tracker.at, lead, confidence).peak
 
 
+def test_a_record_of_n_windows_does_not_speak_of_what_is_rarer_than_one_in_n_and_one() -> None:
+    tracker = Tracker()
+    assert tracker.reach_ms(2 / 3) == 0
+    for number in range(4 * 60 + 1):
+        tracker.see(HOUR + number * STEP, 10.0 + 0.01 * (number % 7))
+    assert tracker.reach_ms(2 / 3) == 20 * MINUTE, "three windows of twenty minutes, and one of an hour"
+    assert tracker.reach_ms(0.95) == 2 * MINUTE
+    for number in range(4 * 60, 4 * 60 * 12):
+        tracker.see(HOUR + number * STEP, 10.0 + 0.01 * (number % 7))
+    assert 4 * HOUR < tracker.reach_ms(2 / 3) < 6 * HOUR, "half of what was seen"
+    assert Tracker.restore(tracker.summary()).reach_ms(2 / 3) == tracker.reach_ms(2 / 3)
+
+
 def test_nothing_seen_is_nothing_expected() -> None:
     assert Tracker().forecast(HOUR, MINUTE, 0.95).peak == 0.0
     assert Tracker().chance(MINUTE, 5.0, 0.95) == 0.0

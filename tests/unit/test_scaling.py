@@ -5,8 +5,6 @@ import pytest
 
 from holdfast.core.forecast import Tracker
 from holdfast.core.scaling import (
-    Rules,
-    Scheduled,
     Size,
     Standing,
     Wishes,
@@ -16,11 +14,12 @@ from holdfast.core.scaling import (
     target_tracking,
     weigh,
 )
+from holdfast.model.scale import Scale, Signal, Window
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 
 STEP = 15 * SECOND
 START = 10 * DAY
-RULES = Rules(least=1, most=200)
+SCALE = Scale(min=1, max=200, confidence=0.95, stale_ms=2 * MINUTE)
 
 
 def seen(*demands: float, repeat: int = 40) -> Tracker:
@@ -34,17 +33,17 @@ def seen(*demands: float, repeat: int = 40) -> Tracker:
     return tracker
 
 
-def decide(tracker: Tracker, standing: Standing, rules: Rules = RULES, later: int = 0) -> Size:
+def decide(tracker: Tracker, standing: Standing, scale: Scale = SCALE, later: int = 0) -> Size:
     assert tracker.at is not None
-    return settled(rules, standing, tracker, tracker.at + later)
+    return settled(scale, standing, tracker, tracker.at + later)
 
 
-def settled(rules: Rules, standing: Standing, tracker: Tracker, now: int, most: int | None = None) -> Size:
+def settled(scale: Scale, standing: Standing, tracker: Tracker, now: int, most: int | None = None) -> Size:
     """As if it had wanted the same for a long time: what is decided when nothing is waited for."""
     wishes = Wishes()
-    ours(rules, standing, tracker, wishes, now - HOUR, most)
-    ours(rules, standing, tracker, wishes, now - HOUR + 1, most)
-    return ours(rules, standing, tracker, wishes, now, most)
+    ours(scale, standing, tracker, wishes, now - HOUR, most)
+    ours(scale, standing, tracker, wishes, now - HOUR + 1, most)
+    return ours(scale, standing, tracker, wishes, now, most)
 
 
 def test_it_wants_enough_for_what_may_come_within_the_lead_time() -> None:
@@ -70,13 +69,24 @@ def test_it_goes_down_only_to_what_the_coming_hour_will_not_ask_back() -> None:
     assert decide(calm, Standing(ready=34)).wanted < 15
 
 
+def test_a_young_record_holds_only_what_it_can_know_of() -> None:
+    """A quarter of an hour after a burst the coming hour was never seen: what it may ask back is imagined."""
+    young = seen(40.0, *[10.0] * 11, repeat=8)
+    peak = young.forecast(young.at or 0, HOUR, 2 / 3).peak
+    size = decide(young, Standing(ready=60))
+    assert young.reach_ms(2 / 3) < 15 * MINUTE
+    assert size.window is not None
+    assert size.window.ahead_ms <= young.reach_ms(2 / 3)
+    assert 10 <= size.wanted < peak
+
+
 def test_a_new_leader_lets_nothing_go_before_it_has_looked_for_a_while() -> None:
     tracker, wishes = seen(5.0, repeat=2000), Wishes()
     assert tracker.at is not None
     wanted = []
     for number in range(30):
         tracker.see(tracker.at + STEP, 5.0 + 0.001 * (number % 5))
-        wanted.append(ours(RULES, Standing(ready=30), tracker, wishes, tracker.at).wanted)
+        wanted.append(ours(SCALE, Standing(ready=30), tracker, wishes, tracker.at).wanted)
     assert wanted[:20] == [30] * 20
     assert wanted[-1] < 10
 
@@ -101,10 +111,10 @@ def test_an_old_signal_holds_what_there_is(later: int) -> None:
 
 
 def test_without_any_signal_it_holds_or_rises_to_the_fallback() -> None:
-    assert settled(RULES, Standing(ready=7), Tracker(), START).wanted == 7
-    rules = msgspec.structs.replace(RULES, fallback=12)
-    assert settled(rules, Standing(ready=7), Tracker(), START).wanted == 12
-    assert settled(rules, Standing(ready=15), Tracker(), START).wanted == 15
+    assert settled(SCALE, Standing(ready=7), Tracker(), START).wanted == 7
+    scale = msgspec.structs.replace(SCALE, fallback=12)
+    assert settled(scale, Standing(ready=7), Tracker(), START).wanted == 12
+    assert settled(scale, Standing(ready=15), Tracker(), START).wanted == 15
 
 
 def test_a_stuck_signal_takes_nothing_away() -> None:
@@ -118,47 +128,47 @@ def test_a_stuck_signal_takes_nothing_away() -> None:
 
 def test_the_bounds_hold_and_the_budget_before_the_least() -> None:
     tracker = seen(50.0)
-    rules = Rules(least=4, most=20)
-    assert decide(tracker, Standing(ready=3), rules).wanted == 20
-    assert settled(rules, Standing(ready=3), tracker, START + 40 * STEP, most=2).wanted == 2
-    assert decide(seen(0.1, repeat=2000), Standing(ready=4), rules).wanted == 4
-    assert ceiling(rules, most=-3) == 0
+    scale = Scale(min=4, max=20)
+    assert decide(tracker, Standing(ready=3), scale).wanted == 20
+    assert settled(scale, Standing(ready=3), tracker, START + 40 * STEP, most=2).wanted == 2
+    assert decide(seen(0.1, repeat=2000), Standing(ready=4), scale).wanted == 4
+    assert ceiling(scale, most=-3) == 0
 
 
 def test_steps_are_limited_but_waking_is_not() -> None:
-    rules = msgspec.structs.replace(RULES, up_per_minute=3, down_per_minute=2)
-    assert decide(seen(50.0), Standing(ready=10, added_lately=1), rules).wanted == 12
-    assert decide(seen(1.0, repeat=2000), Standing(ready=20, removed_lately=0), rules).wanted == 18
-    assert decide(seen(1.0, repeat=2000), Standing(ready=20, removed_lately=2), rules).wanted == 20
+    scale = msgspec.structs.replace(SCALE, up_per_minute=3, down_per_minute=2)
+    assert decide(seen(50.0), Standing(ready=10, added_lately=1), scale).wanted == 12
+    assert decide(seen(1.0, repeat=2000), Standing(ready=20, removed_lately=0), scale).wanted == 18
+    assert decide(seen(1.0, repeat=2000), Standing(ready=20, removed_lately=2), scale).wanted == 20
 
 
-ZERO = Rules(least=0, most=50, idle_ms=10 * MINUTE, up_per_minute=0)
+ZERO = Scale(min=0, max=50, idle_ms=10 * MINUTE, up_per_minute=1, confidence=0.95, stale_ms=2 * MINUTE)
 
 
 def test_it_goes_to_zero_only_after_so_long_without_demand() -> None:
     assert decide(seen(3.0, 0.0, repeat=30), Standing(ready=2), ZERO).wanted >= 1
     assert decide(seen(3.0, 0.0, repeat=50), Standing(ready=2), ZERO).wanted == 0
-    never = msgspec.structs.replace(ZERO, idle_ms=None)
+    never = msgspec.structs.replace(ZERO, min=1)
     assert decide(seen(3.0, 0.0, repeat=500), Standing(ready=2), never).wanted >= 1
 
 
 def test_zero_stays_zero_and_whoever_waits_wakes_it_at_once() -> None:
     idle = seen(3.0, 0.0, repeat=50)
     assert decide(idle, Standing(ready=0), ZERO).wanted == 0
-    assert decide(idle, Standing(ready=0, pending=1), ZERO).wanted >= 1
-    assert settled(ZERO, Standing(ready=0, pending=1), Tracker(), START).wanted >= 1
+    assert decide(idle, Standing(ready=0, pending=1, added_lately=1), ZERO).wanted >= 1
+    assert settled(ZERO, Standing(ready=0, pending=1, added_lately=1), Tracker(), START).wanted >= 1
     assert decide(idle, Standing(ready=0, pending=1), ZERO, later=DAY).wanted >= 1
 
 
 def test_those_who_wait_too_long_get_more_unless_more_is_coming() -> None:
-    rules = msgspec.structs.replace(RULES, wait_ms_max=2 * SECOND)
+    scale = msgspec.structs.replace(SCALE, per_replica={Signal.OLDEST_WAIT: 2.0 * SECOND})
     tracker = seen(5.0, repeat=2000)
     late = Standing(ready=10, pending=50, oldest_wait_ms=3 * SECOND)
-    assert decide(tracker, late, rules).wanted == 15
+    assert decide(tracker, late, scale).wanted == 15
     coming = msgspec.structs.replace(late, coming=5)
-    assert decide(tracker, coming, rules).wanted <= 15
+    assert decide(tracker, coming, scale).wanted <= 15
     very = msgspec.structs.replace(late, oldest_wait_ms=HOUR)
-    assert decide(tracker, very, rules).wanted == 20
+    assert decide(tracker, very, scale).wanted == 20
 
 
 MONDAY = 4 * DAY  # 1970-01-05
@@ -178,11 +188,11 @@ MONDAY = 4 * DAY  # 1970-01-05
     ],
 )
 def test_scheduled_minimums(now: int, least: int) -> None:
-    office = Scheduled((0, 1, 2, 3, 4), 8 * 60, 18 * 60, 10)
-    friday_night = Scheduled((4,), 22 * 60, 2 * 60, 5)
-    rules = Rules(schedule=(office, friday_night))
-    assert floor(rules, now) == least
-    east = msgspec.structs.replace(rules, offset_ms=2 * HOUR)
+    office = Window(10, (0, 1, 2, 3, 4), 8 * 60, 18 * 60)
+    friday_night = Window(5, (4,), 22 * 60, 2 * 60)
+    scale = Scale(schedule=(office, friday_night))
+    assert floor(scale, now) == least
+    east = msgspec.structs.replace(scale, utc_offset_minutes=120)
     assert floor(east, now - 2 * HOUR) == least
 
 
@@ -192,7 +202,7 @@ def test_target_tracking_does_what_kubernetes_does() -> None:
     def want(have: int, demand: float, now: int) -> int:
         tracker = Tracker()
         tracker.see(now, demand)
-        return target_tracking(RULES, Standing(ready=have), tracker, wishes, now).wanted
+        return target_tracking(SCALE, Standing(ready=have), tracker, wishes, now).wanted
 
     assert want(10, 7.5, START) == 10  # within a tenth
     assert want(10, 14.0, START + STEP) == 20
@@ -203,12 +213,12 @@ def test_target_tracking_does_what_kubernetes_does() -> None:
 
 
 def test_target_tracking_takes_nothing_away_without_a_signal() -> None:
-    assert target_tracking(RULES, Standing(ready=9), Tracker(), Wishes(), START).wanted == 9
+    assert target_tracking(SCALE, Standing(ready=9), Tracker(), Wishes(), START).wanted == 9
 
 
 def test_a_decision_can_be_weighed_against_the_others() -> None:
     tracker, standing = seen(*[20.0, 24.0] * 40, repeat=10), Standing(ready=30)
-    size = weigh(RULES, standing, tracker, decide(tracker, standing))
+    size = weigh(SCALE, standing, tracker, decide(tracker, standing))
     by_name = {other.name: other for other in size.alternatives}
     assert by_name["one fewer"].replicas == size.wanted - 1
     assert by_name["one fewer"].enough <= by_name["as decided"].enough <= by_name["one more"].enough

@@ -18,7 +18,7 @@ from holdfast.model.place import Level
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.program import Probe, Program
-from holdfast.model.scale import Signal, Window
+from holdfast.model.scale import ScalePolicy, Signal, Window
 from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.workload import Job, Service, Spread, Sweep, Training, Workload
 
@@ -579,8 +579,29 @@ def test_a_service_that_scales_is_written_in_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "policy", "target"),
+    [
+        ("", ScalePolicy.FORECAST, 0.7),
+        ("  policy: forecast\n", ScalePolicy.FORECAST, 0.7),
+        ("  policy: target_tracking\n", ScalePolicy.TARGET_TRACKING, 0.7),
+        ("  policy: target tracking\n  target: 60%\n", ScalePolicy.TARGET_TRACKING, 0.6),
+    ],
+)
+def test_the_rule_that_a_service_scales_by_can_be_chosen(
+    lines: str, policy: ScalePolicy, target: float
+) -> None:
+    (web,) = documents(f"{SCALED}scale:\n  max: 8\n  per_replica: {{ in_flight: 4 }}\n{lines}", "f.yaml")
+    assert isinstance(web, Workload)
+    assert isinstance(web.shape, Service)
+    assert web.shape.scale is not None
+    assert (web.shape.scale.policy, web.shape.scale.target) == (policy, target)
+
+
+@pytest.mark.parametrize(
     ("lines", "words"),
     [
+        ("max: 2\n  per_replica: { queue: 1 }\n  policy: guess", "policy: expected one of: forecast, target"),
+        ("max: 2\n  per_replica: { queue: 1 }\n  target: 0", "target: expected a share above 0 %"),
         ("max: 2\n  min: 3\n  per_replica: { queue: 1 }", "scale.min: expected at most max"),
         ("max: 2\n  per_replica: { queues: 1 }", "per_replica: expected a table of signals"),
         ("max: 2\n  per_replica: { queue: 0 }", "per_replica: expected a table of signals"),

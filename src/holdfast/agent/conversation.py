@@ -220,8 +220,10 @@ class Conversation:
         link.send(Beat(self._number, self._heard, used))
 
     def _used(self) -> Used:
-        each = {name: (use.cpu_milli, use.memory_mib) for name, use in self.hands.usage().items()}
-        return Used(sum(cpu for cpu, _ in each.values()), sum(mib for _, mib in each.values()), each)
+        usage = self.hands.usage()
+        each = {name: (use.cpu_milli, use.memory_mib) for name, use in usage.items()}
+        gpus = {name: use.gpu_milli for name, use in usage.items() if use.gpu_milli is not None}
+        return Used(sum(cpu for cpu, _ in each.values()), sum(mib for _, mib in each.values()), each, gpus)
 
     def _acknowledged(self, number: int) -> None:
         sent_at = self._sent.get(number)

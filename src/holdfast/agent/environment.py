@@ -11,7 +11,7 @@
     HOLDFAST_PROGRESS_FILE        where it may write that number when it has saved another
     HOLDFAST_STATE_FILE           JSON of what may change: role, epoch, slot, gang, rank, peers
     HOLDFAST_RANK, _WORLD_SIZE, _PEERS   in a gang, as it was at the start
-    CUDA_VISIBLE_DEVICES          the GPUs it was given, if it asked for any
+    CUDA_VISIBLE_DEVICES          the GPUs it was given, if it asked for any, in the order of the PCI bus
 
 Everything else is the agent's own environment, without its secrets.
 """
@@ -101,6 +101,7 @@ def environ_of(task: Task, inherited: dict[str, str], folders: Folders, mark: st
         env["HOLDFAST_WORLD_SIZE"] = str(max(1, len(state.peers)))
         env["HOLDFAST_PEERS"] = ",".join(state.peers)
     if wanted.needs.gpu_milli:
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the driver counts them, and not the fastest first
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, wanted.devices))
     return env
 

@@ -24,6 +24,7 @@ import msgspec
 from holdfast.agent import cgroup, health, kernel, logs, procfs, replicas
 from holdfast.agent.allot import PORTS, Ports
 from holdfast.agent.environment import MARK, PROBE_MARK, Folders, environ_of, shims
+from holdfast.agent.gpus import Gpus, used_milli
 from holdfast.agent.lease import Lease, boot_id
 from holdfast.agent.replicas import Tree, quoted
 from holdfast.agent.spawn import spawn_shim
@@ -79,6 +80,7 @@ class ProcessRuntime:
         cgroup_root: Path | None,
         ports: tuple[int, int] = PORTS,
         log_bytes: int = logs.PIECE_BYTES,
+        gpus: Gpus | None = None,
     ) -> None:
         self.ended: Callable[[Exit], None] = lambda exit: None
         self.ready: Callable[[str], None] = lambda replica: None
@@ -92,7 +94,7 @@ class ProcessRuntime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tidying: asyncio.Task[None] | None = None
         self._untidy = False
-        self._meter = Meter()
+        self._meter, self._gpus = Meter(), gpus or Gpus()
         # Tells the probes and groups of this root from those of another agent on this machine.
         self._tag = f"{zlib.crc32(self._tree.root.encode()):08x}"
         self._group = ""
@@ -449,7 +451,14 @@ class ProcessRuntime:
 
     def usage(self) -> dict[str, Usage]:
         running = {r.name: (r.shim, r.group) for r in self._replicas.values() if r.handle >= 0}
-        return self._meter.read(running, kernel.boot_ms())
+        now = kernel.boot_ms()
+        used = self._meter.read(running, now)
+        wanted = {name: self._replicas[name].task.wanted for name in used}
+        if any(each.devices for each in wanted.values()):
+            busy = self._gpus.busy(now)
+            for name, use in used.items():
+                used[name] = msgspec.structs.replace(use, gpu_milli=used_milli(wanted[name], busy))
+        return used
 
     def progress(self, replica: str) -> Millis:
         found = self._replicas.get(replica)

@@ -99,7 +99,9 @@ def _free(world: World, it: Node) -> shapes.Resources:
 
 def _used(sight: Sight, name: str) -> shapes.Resources | None:
     used = sight.used(name)
-    return None if used is None else shapes.Resources(used.cpu_milli, used.memory_mib)
+    if used is None:
+        return None
+    return shapes.Resources(used.cpu_milli, used.memory_mib, sum(used.gpu_milli.values()))
 
 
 def amount(of: resources.Resources) -> shapes.Resources:
@@ -161,13 +163,18 @@ def _seat(sight: Sight, slot: replica.Slot, filling: replica.Replica | None) -> 
     )
 
 
+def _measured(used: Used, replica: str) -> shapes.Resources | None:
+    if replica not in used.replicas:
+        return None
+    return shapes.Resources(*used.replicas[replica], used.gpu_milli.get(replica, 0))
+
+
 def replica_of(sight: Sight, name: str) -> shapes.Replica | None:
     it = sight.world.replicas.get(name)
     if it is None:
         return None
     host = sight.world.nodes.get(it.node)
     used = sight.used(it.node)
-    measured = used.replicas.get(name) if used is not None else None
     return shapes.Replica(
         id=name,
         workload=it.workload,
@@ -181,7 +188,7 @@ def replica_of(sight: Sight, name: str) -> shapes.Replica | None:
         address=f"{host.address}:{it.port}" if host is not None and host.address and it.port else "",
         devices=list(it.devices),
         gang=it.gang,
-        used=shapes.Resources(*measured) if measured is not None else None,
+        used=_measured(used, name) if used is not None else None,
     )
 
 

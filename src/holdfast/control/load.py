@@ -12,13 +12,15 @@ import structlog
 
 from holdfast.control.hub import Hub
 from holdfast.control.term import Term
-from holdfast.model.replica import State
+from holdfast.model.replica import Replica, State
 from holdfast.model.scale import Scale, Signal
 from holdfast.model.workload import Service
 from holdfast.ports.errors import PortError
 from holdfast.ports.telemetry import Telemetry
+from holdfast.wire.messages import Used
 
 EVERY_S = 5.0
+BY_NODES = (Signal.CPU, Signal.GPU)
 
 log = structlog.get_logger("holdfast.load")
 
@@ -46,14 +48,27 @@ class Load:
     def _listen_to_nodes(self) -> None:
         world = self.term.mind.world
         for name, scale in self._scales():
-            if Signal.CPU not in scale.per_replica or Signal.CPU in scale.query:
+            told = [
+                signal for signal in BY_NODES if signal in scale.per_replica and signal not in scale.query
+            ]
+            if not told:
                 continue
             for slot in world.of_workload.get(name, ()):
                 for replica in (world.replicas[each] for each in world.of_slot[slot]):
                     used = self.hub.used.get(replica.node)
-                    if replica.state is State.READY and used is not None and replica.id in used.replicas:
-                        share = used.replicas[replica.id][0] / max(1, replica.needs.cpu_milli)
-                        self._hear(name, replica.id, Signal.CPU, share)
+                    if replica.state is State.READY and used is not None:
+                        self._hear_use(name, replica, used, told)
+
+    def _hear_use(self, workload: str, replica: Replica, used: Used, told: list[Signal]) -> None:
+        """As shares of what it asked for. What its node does not say is missing, and not zero."""
+        shares = {}
+        if replica.id in used.replicas:
+            shares[Signal.CPU] = used.replicas[replica.id][0] / max(1, replica.needs.cpu_milli)
+        if replica.id in used.gpu_milli and replica.needs.gpu_milli:
+            shares[Signal.GPU] = used.gpu_milli[replica.id] / replica.needs.gpu_milli
+        for signal in told:
+            if signal in shares:
+                self._hear(workload, replica.id, signal, shares[signal])
 
     def _queries(self) -> Iterator[tuple[str, Signal, str, str]]:
         for name, scale in self._scales():

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.core import placement, scaling
 from holdfast.core.boots import boot_ms
 from holdfast.core.forecast import Summary, Tracker
-from holdfast.core.scaling import Rules, Scheduled, Size, Standing, Wishes
+from holdfast.core.scaling import Size, Standing, Wishes
 from holdfast.core.signals import Reading, Signals
 from holdfast.model.event import DemandJudged
 from holdfast.model.replica import Phase, Role, State
@@ -121,7 +121,7 @@ def _judge(world: World, workload: Workload, ear: Ear, now: Instant) -> Iterator
     if not ear.reading.missing:
         ear.tracker.see(now, ear.reading.demand)
     size = _decide(scale, at, ear, now)
-    ear.size = scaling.weigh(rules_of(scale), at, ear.tracker, size)
+    ear.size = scaling.weigh(scale, at, ear.tracker, size)
     late = now - ear.remembered_at >= MEMORY_EVERY_MS
     if known is None or known.wanted != size.wanted or late:
         ear.sizes.append((now, size.wanted))
@@ -133,7 +133,7 @@ def _judge(world: World, workload: Workload, ear: Ear, now: Instant) -> Iterator
 
 def _decide(scale: Scale, at: Standing, ear: Ear, now: Instant) -> Size:
     """Where only some signals are there they may ask for more, and for nothing else."""
-    size = scaling.ours(rules_of(scale), at, ear.tracker, ear.wishes, now)
+    size = scaling.decide(scale, at, ear.tracker, ear.wishes, now)
     if not ear.reading.missing or ear.reading.demand <= size.wanted:
         return size
     asked = min(-int(-ear.reading.demand // 1), scale.max)
@@ -180,26 +180,6 @@ def lead_ms(world: World, workload: Workload) -> Millis:
     start = known.mean_ms if known is not None else START_MS
     ask = placement.Ask(needs=workload.needs, count=SPARE_ROOM, at_least=SPARE_ROOM)
     return start + (0 if placement.place(world.room.copy(), ask) else boot_ms(world, workload.needs))
-
-
-def rules_of(scale: Scale) -> Rules:
-    return Rules(
-        least=scale.min,
-        most=scale.max,
-        confidence=scale.confidence,
-        window_ms=scale.down_window_ms,
-        wait_ms_max=round(scale.per_replica.get(Signal.OLDEST_WAIT, 0)) or None,
-        stale_ms=scale.stale_ms,
-        fallback=scale.fallback or None,
-        idle_ms=scale.idle_ms if scale.min == 0 else None,
-        up_per_minute=scale.up_per_minute or None,
-        down_per_minute=scale.down_per_minute or None,
-        schedule=tuple(
-            Scheduled(window.days, window.start_minute, window.end_minute, window.replicas)
-            for window in scale.schedule
-        ),
-        offset_ms=scale.utc_offset_minutes * MINUTE,
-    )
 
 
 # in words

@@ -99,9 +99,9 @@ def _signal(signal: Signal, last: Heard | None, scale: Scale, now: Instant) -> s
 
 
 def _alternatives(ear: Ear, price: MicroUsd | None, scale: Scale) -> Iterator[str]:
-    """What else was possible, each number once. Without a forecast nobody can say how likely it is enough."""
+    """What else was possible, each number once. In doubt nobody can say how likely it is enough."""
     size = ear.size
-    if size is None or size.lead is None:
+    if size is None or size.demand is None:
         return
     names: dict[int, list[str]] = {size.wanted: []}
     for other in size.alternatives:

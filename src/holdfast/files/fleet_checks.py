@@ -81,6 +81,9 @@ def scale_problems(where: str, scale: ScaleForm | None) -> Iterator[Problem]:
     if not 0.5 <= scale.confidence < 1:
         text = f"expected a share from 50 % to below 100 %, got {scale.confidence:g}"
         yield Problem(f"{where}confidence", text, 'Try: confidence = "98%"')
+    if not 0 < scale.target <= 1:
+        text = f"expected a share above 0 % and up to 100 %, got {scale.target:g}"
+        yield Problem(f"{where}target", text, 'Try: target = "70%"')
     if scale.query and not scale.prometheus:
         text = "expected where the queries are asked, got nothing"
         yield Problem(f"{where}prometheus", text, "Try: prometheus = http://127.0.0.1:9090")

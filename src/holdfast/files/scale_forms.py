@@ -5,9 +5,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from holdfast.files.leaf import SHARE, TEXT, Leaf, duration, whole
+from holdfast.files.leaf import SHARE, TEXT, Leaf, choice, duration, whole
 from holdfast.files.mirror import Strict
-from holdfast.model.scale import Scale, Signal, Window
+from holdfast.model.scale import Scale, ScalePolicy, Signal, Window
 from holdfast.model.units import HOUR, MINUTE
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -93,11 +93,18 @@ class ScaleForm(Strict):
     per_replica: Annotated[dict[Signal, float], PER_REPLICA] = Field(
         description="which signals count, and how much of each one replica takes; the largest demand decides"
     )
+    policy: Annotated[ScalePolicy, choice(ScalePolicy)] = Field(
+        ScalePolicy.FORECAST,
+        description="by which rule: enough for what may come, or what is used brought to a `target`",
+    )
+    target: Annotated[float, SHARE] = Field(
+        0.7, description="target tracking: so much of what one replica takes shall be used"
+    )
     confidence: Annotated[float, SHARE] = Field(
-        0.98, description="how sure to be of having enough until more could be ready"
+        0.98, description="forecast: how sure to be of having enough until more could be ready"
     )
     down_window: Annotated[int, duration(1)] = Field(
-        1 * HOUR, description="it shrinks to what so long may ask back"
+        1 * HOUR, description="forecast: it shrinks to what so long may ask back"
     )
     up_per_minute: Annotated[int, whole(0, COUNT_MAX)] = Field(
         0, description="at most so many more; no limit"
@@ -125,6 +132,8 @@ def scale_of(form: ScaleForm) -> Scale:
         min=form.min,
         max=form.max,
         per_replica=form.per_replica,
+        policy=form.policy,
+        target=form.target,
         confidence=form.confidence,
         down_window_ms=form.down_window,
         up_per_minute=form.up_per_minute,

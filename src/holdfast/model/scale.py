@@ -27,11 +27,18 @@ LARGEST = frozenset({Signal.OLDEST_WAIT, Signal.LATENCY})
 AVERAGED = frozenset({Signal.CPU, Signal.GPU})
 
 
+class ScalePolicy(enum.StrEnum):
+    """By which rule a service is sized; `core.scaling` has them."""
+
+    FORECAST = "forecast"  # enough for what may come before more could be ready
+    TARGET_TRACKING = "target tracking"  # as many as bring what is used to a share of them
+
+
 class Window(msgspec.Struct, frozen=True):
     """At least so many replicas on these days between these minutes of the day."""
 
     replicas: int
-    days: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)  # 0: Monday
+    days: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6)  # on which it starts; 0: Monday
     start_minute: int = 0
     end_minute: int = 24 * 60  # up to the start: into the next day
 
@@ -42,7 +49,9 @@ class Scale(msgspec.Struct, frozen=True):
     min: int = 1
     max: int = 10
     per_replica: dict[Signal, float] = {}  # how much of each signal one replica takes
-    confidence: float = 0.98  # the share of time in which there shall be enough
+    policy: ScalePolicy = ScalePolicy.FORECAST
+    target: float = 0.7  # target tracking: so much of what one replica takes shall be used
+    confidence: float = 0.98  # of having enough over the lead time
     down_window_ms: Millis = 1 * HOUR  # shrinks to what so long may need
     up_per_minute: int = 0  # at most so many more; 0: no limit
     down_per_minute: int = 0

@@ -41,6 +41,7 @@ class Adopted(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True):
     cpu_milli: int
     memory_mib: int
+    gpu_milli: int | None = None  # None: it has none, or nobody can say
 
 
 class Runtime(Protocol):

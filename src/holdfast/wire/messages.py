@@ -61,6 +61,7 @@ class Used(msgspec.Struct, frozen=True, array_like=True):
     cpu_milli: int
     memory_mib: int
     replicas: dict[str, tuple[int, int]] = {}  # cpu_milli, memory_mib
+    gpu_milli: dict[str, int] = {}  # of the replicas whose GPUs can be read; an older one does not say
 
 
 class Beat(Message, frozen=True):
