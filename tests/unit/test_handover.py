@@ -71,6 +71,26 @@ def test_a_service_that_has_nowhere_to_go_stays_until_the_last_call() -> None:
     assert len(of(do.StopReplica, play.later(1))) == 1
 
 
+def test_after_a_short_notice_a_service_serves_on_while_its_successor_starts() -> None:
+    play = fixed("a", "b")
+    play.apply(Workload("web", Service(1), needs(cpu=8)))
+    play.obey()
+    drain(play, "a", 30 * SECOND)
+    actions = play.settle()
+    assert [place.node for place in of(do.PlaceReplica, actions)] == ["b"]
+    assert of(do.StopReplica, actions) == []
+    assert of(do.StopReplica, play.later(22 * SECOND)) == []
+    assert [stop.replica for stop in of(do.StopReplica, play.later(1 * SECOND))] == ["web/0.1"]
+
+
+def test_after_a_short_notice_a_job_is_told_at_once_so_that_it_can_save() -> None:
+    play = fixed("a")
+    play.apply(Workload("job", Job(), needs(cpu=8)))
+    play.obey()
+    drain(play, "a", 30 * SECOND)
+    assert len(of(do.StopReplica, play.settle())) == 1
+
+
 def test_room_that_appears_later_is_used() -> None:
     play = fixed("a")
     play.apply(Workload("web", Service(1), needs(cpu=8)))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.core import balance, capacity, failover, index, orders, placement
 from holdfast.core.draft import Draft, Unmet
+from holdfast.core.last_call import last_call
 from holdfast.model.node import Node, NodeState
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.resources import Resources
@@ -139,12 +140,12 @@ def _on(draft: Draft, node: Node) -> list[Replica]:
 
 def _drain(draft: Draft, node: Node) -> None:
     world = draft.world
-    last_call = draft.now >= node.deadline - world.policy.replicas.drain_last_call_ms and not node.releasing
     reason = "by hand" if node.by_hand else node.repair.why or capacity.notice(node)
     why = f"{node.id} is being drained: {reason}"
     for replica in _on(draft, node):
         workload = world.workloads.get(replica.workload)
-        if workload is None or replica.role is Role.STANDBY or last_call:
+        over = draft.now >= last_call(node, world.policy, exclusive=replica.exclusive) and not node.releasing
+        if workload is None or replica.role is Role.STANDBY or over:
             draft.stop(replica, workload, why)
         elif replica.exclusive:
             if _room_elsewhere(draft, workload, replica):

@@ -6,6 +6,7 @@ when it will need a look by itself. All of that is here, once, and only `fold` m
 that), so an index cannot disagree with its entry.
 """
 
+from holdfast.core.last_call import last_call
 from holdfast.model.lease import surely_over
 from holdfast.model.market import OfferRecord
 from holdfast.model.node import COMING, JOINED, Node, NodeState
@@ -56,7 +57,8 @@ def node_dues(node: Node, policy: Policy) -> list[Instant]:
         case NodeState.RESETTING:
             dues.append(max(node.since + policy.repair.reset_ms, node.retry_at))
         case NodeState.DRAINING:
-            dues += (node.deadline - policy.replicas.drain_last_call_ms, node.deadline)
+            calls = (last_call(node, policy, exclusive=exclusive) for exclusive in (True, False))
+            dues += (*calls, node.deadline)
         case NodeState.READY | NodeState.CORDONED | NodeState.QUARANTINED:
             pass
     if node.state in JOINED:
