@@ -86,6 +86,7 @@ def _model_wanted(exchange: "Exchange") -> None:
     settings = service.settings
     exchange.model, exchange.service = model, service
     exchange.prompt_bytes, exchange.pieces = asks.prompt_size(exchange.body)
+    exchange.outputs = ask.outputs
     exchange.most = ask.most if exchange.down.path != b"/v1/embeddings" else 0
     exchange.tokens = exchange.cost = worker.estimator.reserve(
         model,
@@ -93,7 +94,7 @@ def _model_wanted(exchange: "Exchange") -> None:
         exchange.prompt_bytes,
         exchange.pieces,
         exchange.most,
-        ask.outputs,
+        exchange.outputs,
         settings.context,
     )
     if settings.prefix_aware:

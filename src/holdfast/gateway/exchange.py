@@ -50,6 +50,7 @@ class Exchange:
         "left_early",
         "model",
         "most",
+        "outputs",
         "over",
         "pieces",
         "prefix",
@@ -82,6 +83,7 @@ class Exchange:
         self.taken: PurseTaken | None = None
         self.short = self.tokens = self.prompt_bytes = self.pieces = self.cost = 0
         self.most: int | None = None
+        self.outputs = 1
         self.prefix: tuple[int, ...] | None = None
         self.excluded: set[str] | None = None
         self.tries: list[Try] = []
@@ -479,10 +481,23 @@ class Exchange:
             self._end(least if self.model and least > self.tokens else None, attempt, finish=finish)
             return
         if not self.left_early and attempt.up is not None and attempt.up.complete:
-            self.worker.estimator.learn(
-                self.model, self.key.id, self.prompt_bytes, self.pieces, usage.prompt, usage.completion
-            )
+            self._learn(attempt, usage)
         self._end(usage.total, attempt, usage, finish=finish)
+
+    def _learn(self, attempt: Try, usage: Usage) -> None:
+        """From an answer that came whole: how much text a token is, how long answers are, and how fast."""
+        self.worker.estimator.learn(
+            self.model,
+            self.key.id,
+            self.prompt_bytes,
+            self.pieces,
+            usage.prompt,
+            usage.completion,
+            self.outputs,
+        )
+        if attempt.events is not None and self.service is not None:
+            took = self.last_at - self.first_at
+            self.service.pool.learn_speed(attempt.replica, usage.completion - 1, took, self.last_at)
 
     def _end(
         self,
