@@ -120,8 +120,11 @@ class Performer:
                     raise Unreachable("this control plane does not surely lead")
                 await answer_of(lambda: call(self._provider(pool)), CALL_S)
         except NotFound as error:
-            ended = done is ev.NodeTerminated
-            outcome = done(at=self.term.now, node=node) if ended else self._failed(step.id, node, error)
+            outcome = (
+                ev.NodeTerminated(at=self.term.now, node=node, found=False)
+                if done is ev.NodeTerminated
+                else self._failed(step.id, node, error)
+            )
         except PortError as error:
             log.warning("provider failed", node=node, error=name_of(error), why=why_of(error))
             outcome = self._failed(step.id, node, error)

@@ -98,3 +98,4 @@ class Node(msgspec.Struct, frozen=True):
     probe_port: int = 0
     hedge: str = ""  # the node that was asked for at the same time, of which one will stay
     launched_at: Instant = 0  # when it was asked for, or joined unasked: it costs from here
+    answered: bool = False  # its provider has said that it is there
