@@ -117,6 +117,16 @@ async def test_spot_is_asked_for_once_and_ends_when_it_is_taken(bench: Bench) ->
     assert "spot-instances-request" in words.values()
 
 
+async def test_spot_is_asked_for_at_no_more_than_it_may_cost(bench: Bench) -> None:
+    """The price may have risen since it was listed, and rises later: EC2 keeps the ceiling then too."""
+    await bench.provider().launch(replace(wish(spot=True), price_max_micro_usd=123_456))
+    await bench.provider().launch(replace(wish("n2", spot=True)))
+    await bench.provider().launch(replace(wish("n3"), price_max_micro_usd=123_456))
+    words = [asked.words for asked in bench.front.asked if asked.action == "RunInstances"]
+    most = [each.get("InstanceMarketOptions.SpotOptions.MaxPrice") for each in words]
+    assert most == ["0.123456", None, None]
+
+
 async def test_on_demand_is_not_spot(bench: Bench) -> None:
     await bench.provider().launch(wish())
     assert bench.only().get("InstanceLifecycle") != "spot"

@@ -184,6 +184,7 @@ def resume(world: World) -> Iterator[Perform]:
                     spot=node.spot,
                     standby=node.standby,
                     hedge=node.hedge,
+                    price_max_micro_usd=node.price_max_micro_usd,
                     why=why,
                 )
                 yield Perform(f"{AGAIN}{name}", launch)

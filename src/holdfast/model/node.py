@@ -99,3 +99,4 @@ class Node(msgspec.Struct, frozen=True):
     hedge: str = ""  # the node that was asked for at the same time, of which one will stay
     launched_at: Instant = 0  # when it was asked for, or joined unasked: it costs from here
     answered: bool = False  # its provider has said that it is there
+    price_max_micro_usd: MicroUsd | None = None  # what it was asked for at, at most

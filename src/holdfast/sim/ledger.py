@@ -97,6 +97,9 @@ class Ledger:
         pool, price = self.pools[machine.pool], machine.request.price_micro_usd
         if pool.price_max_micro_usd is not None and price > pool.price_max_micro_usd:
             self._violated(f"{machine.id} was asked for at {usd(price)}, above the ceiling of {pool.name}")
+        most = machine.request.price_max_micro_usd
+        if most is not None and self._provider(pool).price_of(machine) > most:
+            self._violated(f"{machine.id} costs more than the {usd(most)} that it was asked for at most")
         if any(provider.lies_until for provider in self.sim.providers.values()):
             return
         there = sum(m.pool == pool.name for m in self._provider(pool).machines.values())
