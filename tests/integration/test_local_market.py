@@ -17,7 +17,7 @@ from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.verdict import Word
 from holdfast.ports.chaos import Chaos, MarketChaos
-from holdfast.ports.errors import CapacityShort, Denied, NotFound
+from holdfast.ports.errors import CapacityShort, Denied, NotFound, Unreachable
 from tests.stand_in import StandIn, join
 
 TIMEOUT_S = 30.0
@@ -259,6 +259,33 @@ def test_it_can_be_harmed_in_every_way(market: Market) -> None:
     provider = market.provider()
     assert isinstance(provider, Chaos)
     assert isinstance(provider, MarketChaos)
+
+
+# files that somebody damaged
+
+
+@pytest.mark.parametrize("name", ["fate.json", "launch.json", "started.json"])
+async def test_a_damaged_file_of_one_node_is_told_of_and_costs_no_other_node_its_care(
+    market: Market, name: str
+) -> None:
+    first = market.provider(pool(lives="1s", notice="0s"))
+    await first.launch(wish("a1", spot=False))
+    await first.launch(wish("b1"))
+    await first.close()
+    damaged = market.root / "nodes" / "a1" / name
+    damaged.write_bytes(b'{"half')
+    heir = market.provider(pool())
+
+    async def gone() -> bool:
+        return not (market.root / "nodes" / "b1").exists()
+
+    async with supervised(heir):
+        await soon(gone)
+    if name == "launch.json":
+        with pytest.raises(Unreachable, match=r"launch\.json cannot be read"):
+            await heir.list("spot")
+    await heir.terminate("a1")
+    assert await heir.list("spot") == ()
 
 
 # settings
