@@ -190,12 +190,12 @@ def wall_ahead_s(url: str) -> float:
 
 
 def fake_clock(setting: Path) -> dict[str, str]:
-    """A library between a program and the kernel's wall clock, which it reads again each time."""
+    """A library between a program and the kernel's wall clock, which it reads again every second."""
     library = need(lambda: next(iter(glob.glob("/usr/lib/*/faketime/libfaketime.so.1")), None), "faketime")
     return {
         "LD_PRELOAD": library,
         "FAKETIME_TIMESTAMP_FILE": str(setting),
-        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_CACHE_DURATION": "1",  # seconds; without it the file is read at every look at the clock
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
 
