@@ -26,6 +26,7 @@ import psycopg
 from psycopg import sql
 
 from tests.packages import need
+from tests.servers import Shared
 
 START_S = 60
 STOP_S = 60
@@ -211,29 +212,7 @@ def private() -> Iterator[Postgres]:
         server.remove()
 
 
-_shared: list[Postgres] = []
-_users = 0
-
-
-@contextlib.contextmanager
-def shared() -> Iterator[Postgres]:
-    """The same server for all fixtures that ask while one of them holds it."""
-    global _users
-    if not _shared:
-        server = Postgres()
-        try:
-            server.start()
-        except BaseException:
-            server.remove()
-            raise
-        _shared.append(server)
-    _users += 1
-    try:
-        yield _shared[0]
-    finally:
-        _users -= 1
-        if not _users:
-            _shared.pop().remove()
+shared = Shared(Postgres)
 
 
 class Gate:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from urllib.parse import parse_qs, urlsplit
 
 SILENT = b"silent"  # never answers
+DRIPPING = b"dripping"  # a byte now and then, for ever
+ENDLESS = b"endless"  # as much as anybody takes
 
 
 def answer(kind: str, result: object) -> bytes:
@@ -21,6 +23,7 @@ class PrometheusTwin:
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}  # by query
         self.asked: list[str] = []
+        self.sent = 0  # bytes of what goes on for ever
         self.url = ""
 
     @contextlib.asynccontextmanager
@@ -33,17 +36,32 @@ class PrometheusTwin:
             server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            head = await reader.readuntil(b"\r\n\r\n")
-            target = urlsplit(head.split(b" ", 2)[1].decode())
-            query = parse_qs(target.query)["query"][0]
-            self.asked.append(query)
-            assert target.path == "/api/v1/query"
-            body = self.answers.get(query, b'{"status": "error", "error": "parse error"}')
-            if body is SILENT:
-                await reader.read()  # until whoever asks gives up
-            else:
-                writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n")
-                writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-                await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                await self._answer(reader, writer)
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        target = urlsplit(head.split(b" ", 2)[1].decode())
+        query = parse_qs(target.query)["query"][0]
+        self.asked.append(query)
+        assert target.path == "/api/v1/query"
+        body = self.answers.get(query, b'{"status": "error", "error": "parse error"}')
+        if body is SILENT:
+            await reader.read()  # until whoever asks gives up
+        elif body in (DRIPPING, ENDLESS):
+            await self._go_on(writer, body)
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n")
+            writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+            await writer.drain()
+
+    async def _go_on(self, writer: asyncio.StreamWriter, how: bytes) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+        while not writer.is_closing():
+            writer.write(b" " if how is DRIPPING else b" " * 65536)
+            await writer.drain()
+            self.sent += 1 if how is DRIPPING else 65536
+            await asyncio.sleep(0.05 if how is DRIPPING else 0)

@@ -5,7 +5,7 @@ The programs come from Debian's packages and are installed where they are missin
 pretended (`config_overrides`), jobs are real processes. Partitions:
 
     main            all three nodes
-    low, high       the same two nodes; a job in `high` takes one from a job in `low`, with a grace of 10 s
+    low, high       the same two nodes; a job in `high` takes one from a job in `low`, with a grace of 30 s
     small           one node, jobs of at most one minute
     shut            takes no job
     down            takes jobs, and starts none
@@ -22,15 +22,15 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.packages import need, which
+from tests.servers import Shared
 
 START_S = 60.0
 STOP_S = 30.0
 NODES = ("n1", "n2", "n3")
-GRACE_S = 10
+GRACE_S = 30  # long enough that a busy machine hears of it in time
 
 CONF = """\
 ClusterName=holdfast
@@ -227,26 +227,4 @@ def _free_ports(count: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
-_shared: list[Slurm] = []
-_users = 0
-
-
-@contextlib.contextmanager
-def shared() -> Iterator[Slurm]:
-    """The same cluster for all fixtures that ask while one of them holds it."""
-    global _users
-    if not _shared:
-        made = Slurm()
-        try:
-            made.start()
-        except BaseException:
-            made.remove()
-            raise
-        _shared.append(made)
-    _users += 1
-    try:
-        yield _shared[0]
-    finally:
-        _users -= 1
-        if not _users:
-            _shared.pop().remove()
+shared = Shared(Slurm)

@@ -199,7 +199,7 @@ class Providers:
     async def supervise(self) -> None:
         """Agents that ended before their nodes did are started again."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.local.supervise())
+            group.create_task(_supervised(self.local))
             while True:
                 group.create_task(_supervised(await self._new.get()))
 

@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from holdfast.adapters.stores import open_store
 from holdfast.model.event import PolicyApplied
-from holdfast.model.policy import Leases, Policy
+from holdfast.model.policy import Detection, Leases, Policy
 from holdfast.model.units import HOUR
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ LONG_S = 60.0  # for what takes a second or two on a machine that has nothing el
 LEASE_MS, MARGIN_MS = 5_000, 1_000  # the shortest lease there may be: five beats
 SHORT_LEASES = "{kind: policy, leases: {lease: 5s, margin: 1s}}"
 DEFAULT_LEASE_MS = Policy().leases.lease_ms
+DEFAULT_BEAT_MS = Policy().detection.beat_ms
 WEB = f"""
 kind: service
 name: web
@@ -304,20 +305,34 @@ class Ground:
         self.have_leases(lease_ms, name)
         return self.begin("up", *words, "--port", str(port), name=name).wait()
 
-    def have_leases(self, lease_ms: int, name: str = "", *, database: str = "", ago_ms: int = HOUR) -> None:
+    def have_leases(
+        self,
+        lease_ms: int,
+        name: str = "",
+        *,
+        database: str = "",
+        ago_ms: int = HOUR,
+        beat_ms: int = DEFAULT_BEAT_MS,
+    ) -> None:
         """Leases have been of this length for an hour: one that was changed just now would have to be waited
         out first."""
         if lease_ms != DEFAULT_LEASE_MS:
             (self.folder / name).mkdir(exist_ok=True)
-            asyncio.run(_begin_with(Leases(lease_ms), database or self.database(name), ago_ms))
+            policy = Policy(detection=Detection(beat_ms=beat_ms), leases=Leases(lease_ms))
+            asyncio.run(_begin_with(policy, database or self.database(name), ago_ms))
 
     def database(self, name: str) -> str:
         return f"sqlite:///{self.folder / name / 'holdfast.db'}"
 
     def serve(
-        self, *words: str, name: str = "serve", port: int = 0, lease_ms: int = DEFAULT_LEASE_MS
+        self,
+        *words: str,
+        name: str = "serve",
+        port: int = 0,
+        lease_ms: int = DEFAULT_LEASE_MS,
+        beat_ms: int = DEFAULT_BEAT_MS,
     ) -> Started:
-        self.have_leases(lease_ms, name)
+        self.have_leases(lease_ms, name, beat_ms=beat_ms)
         plane = self.begin("serve", *words, "--port", str(port), name=name).wait()
         if not plane.token:
             with contextlib.suppress(OSError):
@@ -385,12 +400,12 @@ class Ground:
         assert not left, f"these do not end: {left}"
 
 
-async def _begin_with(leases: Leases, database: str, ago_ms: int) -> None:
+async def _begin_with(policy: Policy, database: str, ago_ms: int) -> None:
     store, _ = await open_store(database)
     try:
         held = await store.lead("before", "", 1_000)
         at = time.time_ns() // 1_000_000 - ago_ms
-        await store.append(held.generation, 0, (PolicyApplied(at=at, policy=Policy(leases=leases)),))
+        await store.append(held.generation, 0, (PolicyApplied(at=at, policy=policy),))
         await store.resign("before", held.generation)
     finally:
         await store.close()

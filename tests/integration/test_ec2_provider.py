@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from holdfast.adapters.providers.ec2 import account, provider
 from holdfast.adapters.providers.ec2.order import instances
@@ -115,6 +117,16 @@ async def test_spot_is_asked_for_once_and_ends_when_it_is_taken(bench: Bench) ->
     assert "spot-instances-request" in words.values()
 
 
+async def test_spot_is_asked_for_at_no_more_than_it_may_cost(bench: Bench) -> None:
+    """The price may have risen since it was listed, and rises later: EC2 keeps the ceiling then too."""
+    await bench.provider().launch(replace(wish(spot=True), price_max_micro_usd=123_456))
+    await bench.provider().launch(replace(wish("n2", spot=True)))
+    await bench.provider().launch(replace(wish("n3"), price_max_micro_usd=123_456))
+    words = [asked.words for asked in bench.front.asked if asked.action == "RunInstances"]
+    most = [each.get("InstanceMarketOptions.SpotOptions.MaxPrice") for each in words]
+    assert most == ["0.123456", None, None]
+
+
 async def test_on_demand_is_not_spot(bench: Bench) -> None:
     await bench.provider().launch(wish())
     assert bench.only().get("InstanceLifecycle") != "spot"
@@ -138,11 +150,24 @@ async def test_a_machine_that_was_asked_for_before_an_upgrade_is_still_ours(benc
     assert len(bench.front.machines()) == 1
 
 
-async def test_a_token_of_another_request_whose_machine_nobody_sees_is_for_a_person(bench: Bench) -> None:
-    bench.front.troubles.append(Trouble(("RunInstances",), "IdempotentParameterMismatch"))
-    with pytest.raises(Denied, match="asked for before") as told:
-        await bench.provider().launch(wish())
-    assert type(told.value) is Denied
+async def test_a_token_of_another_request_means_that_there_may_be_a_machine_though_nobody_sees_it(
+    bench: Bench,
+) -> None:
+    """The leader before us asked for it a moment ago, at another address, and EC2 does not show it yet."""
+
+    async def elsewhere(node: str) -> Join:
+        return Join(("https://new:7700",), f"token-of-{node}")
+
+    await bench.provider().launch(wish())
+    bench.front.troubles.append(BLIND)
+    heir = bench.provider(elsewhere)
+    with pytest.raises(OutcomeUnknown, match="asked for before"):
+        await heir.launch(wish())
+    with pytest.raises(OutcomeUnknown, match="does not show it yet"):
+        await heir.terminate("n1")
+    bench.front.recover()
+    await heir.terminate("n1")
+    assert bench.only()["State"]["Name"] == "terminated"
 
 
 async def test_a_spent_name_stays_spent_when_ec2_has_forgotten_the_machine(bench: Bench) -> None:
@@ -176,6 +201,17 @@ async def test_what_was_launched_a_moment_ago_and_is_not_shown_is_not_gone(
         await ours.terminate("n1")
 
 
+REQUEST = (
+    '<DescribeSpotInstanceRequestsResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
+    "<spotInstanceRequestSet><item><spotInstanceRequestId>sir-1</spotInstanceRequestId>"
+    "<instanceId>{machine}</instanceId><state>active</state></item></spotInstanceRequestSet>"
+    "</DescribeSpotInstanceRequestsResponse>"
+)
+CANCELLED = (
+    '<CancelSpotInstanceRequestsResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">'
+    "<spotInstanceRequestSet><item><spotInstanceRequestId>sir-1</spotInstanceRequestId>"
+    "<state>cancelled</state></item></spotInstanceRequestSet></CancelSpotInstanceRequestsResponse>"
+)
 LINGERS = Trouble(("DescribeInstances",), instead=("<name>terminated<", "<name>shutting-down<"))
 
 
@@ -217,7 +253,93 @@ async def test_a_spot_request_that_waits_is_cancelled_before_its_node_is_called_
         await bench.provider().terminate("n1")
 
 
+async def test_a_spot_request_that_was_fulfilled_unseen_is_ended_with_its_machine(bench: Bench) -> None:
+    """Its launch was not answered in time, and EC2 does not show the machine yet: only the request."""
+    await bench.provider().launch(wish(spot=True))
+    machine = bench.only()["InstanceId"]
+    request = REQUEST.format(machine=machine)
+    bench.front.troubles += [
+        replace_times(BLIND, 1),
+        Trouble(("DescribeSpotInstanceRequests",), text=request),
+        Trouble(("CancelSpotInstanceRequests",), text=CANCELLED),
+    ]
+    await bench.provider().terminate("n1")
+    assert bench.only()["State"]["Name"] == "terminated"
+
+
+async def test_a_machine_of_a_spot_request_that_cannot_be_ended_yet_is_not_gone(bench: Bench) -> None:
+    bench.front.troubles += [
+        Trouble(("DescribeSpotInstanceRequests",), text=REQUEST.format(machine="i-0123456789abcdef0")),
+        Trouble(("CancelSpotInstanceRequests",), text=CANCELLED),
+    ]
+    with pytest.raises(OutcomeUnknown, match="does not show it yet"):
+        await bench.provider().terminate("n1")
+
+
+async def test_a_machine_that_is_not_shown_for_a_moment_while_it_ends_is_not_gone(bench: Bench) -> None:
+    ours = bench.provider()
+    await ours.launch(wish())
+    found, looks = ours._find_in, list[int]()
+
+    async def unsteady(region: str, node: str) -> tuple[provider.Found, ...]:
+        looks.append(1)
+        if len(looks) in (2, 3):
+            return ()
+        seen = await found(region, node)
+        return seen if len(looks) != 4 else tuple(replace(each, state="shutting-down") for each in seen)
+
+    ours._find_in = unsteady  # type: ignore[method-assign]
+    await ours.terminate("n1")
+    assert len(looks) == 5, "until EC2 says that it is over"
+
+
+async def test_a_machine_that_ec2_forgets_while_it_ends_is_gone(bench: Bench) -> None:
+    ours = bench.provider()
+    await ours.launch(wish())
+    found, looks = ours._find_in, list[int]()
+
+    async def forgetful(region: str, node: str) -> tuple[provider.Found, ...]:
+        looks.append(1)
+        return await found(region, node) if len(looks) == 1 else ()
+
+    ours._find_in = forgetful  # type: ignore[method-assign]
+    await ours.terminate("n1")
+    assert bench.only()["State"]["Name"] == "terminated"
+
+
+async def test_a_launch_that_waited_for_its_turn_is_fresh_when_it_was_answered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand launches at once wait for each other, for longer than EC2 takes to show one."""
+    monkeypatch.setattr(provider, "FRESH_S", 2.0)
+    ours = bench.provider()
+    done = ours._account.do
+
+    async def slowly(region: str, what: str, **words: Any) -> dict[str, Any]:
+        answer = await done(region, what, **words)
+        then = time.monotonic()
+        monkeypatch.setattr(provider, "time", SimpleNamespace(monotonic=lambda: then + 60.0))
+        return answer
+
+    ours._account.do = slowly  # type: ignore[method-assign]
+    await ours.launch(wish())
+    bench.front.troubles.append(BLIND)
+    assert await ours.state("n1") is Word.UNKNOWN
+
+
 # finding
+
+
+async def test_a_machine_without_its_name_is_told_of_and_not_taken_for_a_node(bench: Bench) -> None:
+    """Somebody took the tag away: nobody can say which node it is, and it costs money."""
+    ours = bench.provider()
+    await ours.launch(wish("n1"))
+    await ours.launch(wish("n2"))
+    first = next(m for m in bench.front.machines() if {"Key": "holdfast:node", "Value": "n1"} in m["Tags"])
+    bench.front.client().delete_tags(Resources=[first["InstanceId"]], Tags=[{"Key": "holdfast:node"}])
+    with capture_logs() as logged:
+        assert await ours.list("gpus") == ("n2",)
+    assert [line["machine"] for line in logged] == [first["InstanceId"]]
 
 
 async def test_machines_are_found_in_all_regions(bench: Bench) -> None:

@@ -87,6 +87,24 @@ async def test_an_agent_that_is_cut_off_before_it_is_welcome_links_again(
         assert len(sessions) == 2
 
 
+@pytest.mark.parametrize("number", ["NaN", "+Inf", "-1", "1e300"])
+async def test_a_query_that_gives_what_cannot_be_true_is_said_as_one_that_fails(number: str) -> None:
+    """0/0 is NaN: without a word nobody would find out why the signal is missing."""
+    world, telemetry = World(), Prometheus()
+    async with PrometheusTwin().serving() as twin, world.plane() as plane:
+        plane.telemetry = telemetry
+        await world.joined(plane, "n1")
+        twin.answers["waiting"] = vector(number)
+        with capture_logs() as logs:
+            rules: dict[str, Any] = {"query": {Signal.QUEUE: "waiting"}, "prometheus": twin.url}
+            await apply(plane, scaling(per_replica={Signal.QUEUE: 4.0}, **rules))
+            await until(lambda: len(twin.asked) >= 3)
+        (said,) = (each for each in logs if each["event"] == "a query failed")
+        assert "cannot be true" in said["why"]
+        assert heard(plane, Signal.QUEUE) is None
+    await telemetry.close()
+
+
 async def test_what_replicas_use_of_a_cpu_reaches_the_ears_as_shares_of_what_they_asked_for() -> None:
     world = World()
     async with world.plane() as plane:

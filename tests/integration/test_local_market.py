@@ -3,8 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,8 @@ from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.verdict import Word
 from holdfast.ports.chaos import Chaos, MarketChaos
-from holdfast.ports.errors import CapacityShort, Denied, NotFound
+from holdfast.ports.errors import CapacityShort, Denied, NotFound, Unreachable
+from tests.local_nodes import end, soon, supervised
 from tests.stand_in import StandIn, join
 
 TIMEOUT_S = 30.0
@@ -59,27 +60,8 @@ class Market:
 def market(tmp_path: Path) -> Iterator[Market]:
     made = Market(tmp_path)
     yield made
-    asyncio.run(made.provider().stop_all(0))
-    for provider in made.providers:
-        asyncio.run(provider.close())
+    end(made.provider(), made.providers)
     assert made.agent.roots() == []
-
-
-async def soon(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not await holds():
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def supervised(provider: LocalProvider) -> AsyncIterator[None]:
-    task = asyncio.create_task(provider.supervise())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 # boots
@@ -96,7 +78,7 @@ async def test_a_node_takes_its_pools_time_to_boot_and_other_pools_do_not(market
     async def both_up() -> bool:
         return sorted(market.agent.made()) == ["q1", "s1"]
 
-    await soon(both_up)
+    await soon("both up", both_up)
     assert time.monotonic() - begun >= 0.3
     assert market.agent.made()[0] == "q1"
 
@@ -114,7 +96,7 @@ async def test_a_boot_goes_on_under_the_next_control_plane_with_the_time_that_wa
         return market.agent.made() == ["n1"]
 
     async with supervised(heir):
-        await soon(up)
+        await soon("up", up)
 
 
 # stock
@@ -204,12 +186,12 @@ async def test_a_spot_node_is_told_and_then_taken_away(market: Market) -> None:
 
     async with supervised(provider):
         assert not market.notice().exists()
-        await soon(told)
+        await soon("told", told)
         left = notice.left_ms(market.notice())
         assert left is not None
         assert 0 < left <= 1_000
         assert await provider.state("n1") is Word.RUNNING
-        await soon(gone)
+        await soon("gone", gone)
         assert await provider.state("n1") is Word.STOPPED
         with pytest.raises(NotFound):
             await provider.terminate("n1")
@@ -230,7 +212,7 @@ async def test_a_node_is_taken_away_in_time_although_the_control_plane_was_away(
         return await heir.list("spot") == ()
 
     async with supervised(heir):
-        await soon(gone)
+        await soon("gone", gone)
     assert market.agent.roots() == []
 
 
@@ -249,7 +231,7 @@ async def test_a_notice_by_hand_is_given_at_once_and_kept(market: Market) -> Non
         return await provider.list("spot") == ()
 
     async with supervised(provider):
-        await soon(gone)
+        await soon("gone", gone)
     assert time.monotonic() - begun > 1.0
     with pytest.raises(NotFound):
         await provider.notice("n1", 1_000)
@@ -259,6 +241,33 @@ def test_it_can_be_harmed_in_every_way(market: Market) -> None:
     provider = market.provider()
     assert isinstance(provider, Chaos)
     assert isinstance(provider, MarketChaos)
+
+
+# files that somebody damaged
+
+
+@pytest.mark.parametrize("name", ["fate.json", "launch.json", "started.json"])
+async def test_a_damaged_file_of_one_node_is_told_of_and_costs_no_other_node_its_care(
+    market: Market, name: str
+) -> None:
+    first = market.provider(pool(lives="1s", notice="0s"))
+    await first.launch(wish("a1", spot=False))
+    await first.launch(wish("b1"))
+    await first.close()
+    damaged = market.root / "nodes" / "a1" / name
+    damaged.write_bytes(b'{"half')
+    heir = market.provider(pool())
+
+    async def gone() -> bool:
+        return not (market.root / "nodes" / "b1").exists()
+
+    async with supervised(heir):
+        await soon("gone", gone)
+    if name == "launch.json":
+        with pytest.raises(Unreachable, match=r"launch\.json cannot be read"):
+            await heir.list("spot")
+    await heir.terminate("a1")
+    assert await heir.list("spot") == ()
 
 
 # settings

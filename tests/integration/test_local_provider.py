@@ -7,8 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from holdfast.model.verdict import Word
 from holdfast.ports.errors import CapacityShort, Denied, NotFound, PortError, Unreachable
 from holdfast.ports.provider import Credentials, Join
 from tests.hub_twin import HubTwin, desired, wanted
+from tests.local_nodes import end, soon, supervised
 from tests.stand_in import StandIn, command_of, join, until
 
 TIMEOUT_S = 30.0
@@ -131,27 +131,8 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    asyncio.run(made.provider().stop_all(0))
-    for provider in made.providers:
-        asyncio.run(provider.close())
+    end(made.provider(), made.providers)
     assert made.quiet.roots() == []
-
-
-async def soon(what: str, holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not await holds():
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def supervised(provider: LocalProvider) -> AsyncIterator[None]:
-    task = asyncio.create_task(provider.supervise())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def is_gone(pid: int) -> bool:

@@ -1,5 +1,6 @@
 """One number from a Prometheus: asked over real HTTP, of a twin that answers as it is told."""
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
@@ -9,7 +10,7 @@ import pytest
 from holdfast.adapters.telemetry import prometheus
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.ports.errors import Denied, Unreachable
-from tests.prometheus_twin import SILENT, PrometheusTwin, answer, vector
+from tests.prometheus_twin import DRIPPING, ENDLESS, SILENT, PrometheusTwin, answer, vector
 
 
 @contextlib.asynccontextmanager
@@ -70,6 +71,26 @@ async def test_one_that_is_silent_or_away_is_unreachable(monkeypatch: pytest.Mon
             free.bind(("127.0.0.1", 0))
             with pytest.raises(Unreachable):
                 await asked.ask(f"http://127.0.0.1:{free.getsockname()[1]}", "q")
+
+
+async def test_one_that_answers_byte_by_byte_is_not_waited_for_longer_than_one_that_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every other signal waits for this answer too."""
+    monkeypatch.setattr(prometheus, "TIMEOUT_S", 0.5)
+    async with asking() as (twin, asked):
+        twin.answers["q"] = DRIPPING
+        async with asyncio.timeout(20):
+            with pytest.raises(Unreachable, match="no whole answer within"):
+                await asked.ask(twin.url, "q")
+
+
+async def test_an_answer_without_end_is_refused_before_it_fills_the_memory() -> None:
+    async with asking() as (twin, asked):
+        twin.answers["q"] = ENDLESS
+        with pytest.raises(Denied, match="one number is not as long as"):
+            await asked.ask(twin.url, "q")
+        assert twin.sent < 20 * prometheus.BODY_MAX
 
 
 @pytest.mark.parametrize("where", ["nonsense", "http://[::1", "ftp://127.0.0.1"])

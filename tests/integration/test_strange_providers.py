@@ -4,14 +4,17 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from holdfast.adapters.providers.join import JoinProvider
-from holdfast.control.perform import WHY_MAX
+from holdfast.control.perform import CALLS_AT_ONCE, WHY_MAX
+from holdfast.core import fold
 from holdfast.core.turn import Perform
 from holdfast.model import event as ev
 from holdfast.model.action import AskProvider, LaunchNode, ListOffers, ListPool, ResetNode, TerminateNode
 from holdfast.model.place import Place
+from holdfast.model.plan import Plan
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.verdict import Word
@@ -154,3 +157,61 @@ async def test_a_state_is_a_word_that_we_know_or_unknown(answer: Any, word: Word
         await until(lambda: any(isinstance(entry, ev.ProviderAnswered) for entry in sim(world).entries))
         (said,) = (entry for entry in sim(world).entries if isinstance(entry, ev.ProviderAnswered))
         assert said.word is word
+
+
+class Slow(JoinProvider):
+    def __init__(self) -> None:
+        self.launched: list[str] = []
+        self.goes_on = asyncio.Event()
+
+    async def launch(self, request: LaunchNode) -> None:
+        self.launched.append(request.node)
+        await self.goes_on.wait()
+
+
+async def test_a_launch_that_waited_until_nobody_wants_it_any_more_is_not_carried_out() -> None:
+    """So many go to one provider at a time; the others wait, and may be given up meanwhile."""
+    provider = Slow()
+    world = World(provider=provider)
+    async with world.plane() as plane:
+        await world.joined(plane, "n1")
+        term = plane._term
+        assert term is not None
+        names = [f"fleet-{number}" for number in range(1, CALLS_AT_ONCE + 2)]
+        for name in names:
+            launch = replace(LAUNCH, node=name)
+            fold.accept(term.mind.world, Plan(term.mind.world.plans + 1, term.now, (launch,)))
+            term.hands.perform(Perform(name, launch))
+        await until(lambda: len(provider.launched) == CALLS_AT_ONCE)
+        end = TerminateNode(node=names[-1], why="")
+        fold.accept(term.mind.world, Plan(term.mind.world.plans + 1, term.now, (end,)))
+        provider.goes_on.set()
+        await until(lambda: sum(node.answered for node in term.mind.world.nodes.values()) == CALLS_AT_ONCE)
+        assert names[-1] not in provider.launched
+
+
+@pytest.mark.parametrize(
+    "offers",
+    [
+        (Offer("a", Place("p"), Resources(1000), -1),),
+        (Offer("a", Place("p"), Resources(-1000), 1),),
+        (Offer("a", Place("p"), Resources(1000), 1), Offer("a", Place("q"), Resources(1000), 2)),
+        (Offer("", Place("p"), Resources(1000), 1),),
+    ],
+    ids=("it pays us", "less than nothing", "twice", "nameless"),
+)
+async def test_offers_that_cannot_be_are_in_the_log_and_not_in_the_journal(offers: tuple[Offer, ...]) -> None:
+    """A price below zero would pay for everything else in the budget."""
+    good = Offer("good", Place("p"), Resources(1000), 1)
+    world = World(provider=Mistaken(answer=(good, *offers)))
+    async with world.plane() as plane:
+        await world.joined(plane, "n1")
+        assert plane._term is not None
+        with capture_logs() as logged:
+            plane._term.hands.perform(Perform("1", ListOffers(pool="fleet", why="")))
+            await until(lambda: any(isinstance(entry, ev.OffersListed) for entry in sim(world).entries))
+        (listed,) = (entry for entry in sim(world).entries if isinstance(entry, ev.OffersListed))
+        assert listed.offers is not None
+        assert [offer.price_micro_usd for offer in listed.offers] == [1] * len(listed.offers)
+        assert good in listed.offers
+        assert any(line["event"] == "an offer that cannot be" for line in logged)

@@ -106,3 +106,23 @@ async def test_a_provider_that_fails_in_what_it_does_by_itself_ends_nobody_else(
     await asyncio.gather(supervising, return_exceptions=True)
     await providers.close()
     assert theirs.closed == 1
+
+
+async def test_a_mistake_while_looking_after_local_nodes_ends_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wiring, "SUPERVISE_AGAIN_S", 0.01)
+    providers = Providers(Settings(tmp_path), Enrolment(SimRegistry(), CLOCK, b""), "http://127.0.0.1:1")
+    looks = list[int]()
+
+    async def mistaken() -> None:
+        looks.append(1)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(providers.local, "supervise", mistaken)
+    supervising = asyncio.create_task(providers.supervise())
+    await until(lambda: len(looks) == 3)
+    assert not supervising.done()
+    supervising.cancel()
+    await asyncio.gather(supervising, return_exceptions=True)
+    await providers.close()

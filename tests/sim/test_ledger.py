@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import books, capacity, check, demand, fold_events, money, seats
+from holdfast.core import books, capacity, check, demand, fold_supply, money, seats
 from holdfast.core import decide as deciding
 from holdfast.core.scaling import Size
 from holdfast.files.scenario import from_tables
@@ -91,8 +91,8 @@ def test_books_that_do_not_pay_back_what_never_was_are_seen(monkeypatch: pytest.
 
 
 def test_a_machine_whose_launch_was_taken_to_have_failed_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold_events, "DEFINITE", fold_events.DEFINITE | {"OutcomeUnknown"})
-    monkeypatch.setattr("holdfast.sim.ledger.SURELY_FAILED", tuple(fold_events.DEFINITE))
+    monkeypatch.setattr(fold_supply, "DEFINITE", fold_supply.DEFINITE | {"OutcomeUnknown"})
+    monkeypatch.setattr("holdfast.sim.ledger.SURELY_FAILED", tuple(fold_supply.DEFINITE))
     assert "is there, and its launch was taken to have failed" in violations(ERRORS)
 
 

@@ -169,7 +169,9 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
         told.between(360, 600, "LaunchNode") <= 12 and told.between(600, 1800, "joined") >= 5
     ),
     "late-answers-while-growing": lambda told: (
-        told.has("nobody here knows it") and told.between(600, 3600, "joined") >= 3
+        told.has("its provider does not have it")
+        and not told.has("nobody here knows it")
+        and told.between(600, 3600, "joined") >= 3
     ),
     # gangs
     "gang-with-a-standby": lambda told: told.has("PromoteStandby") and told.has("4 of 4 done"),

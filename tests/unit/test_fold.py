@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from holdfast.core import check, fold
-from holdfast.core.turn import Entry
+from holdfast.core.fold_supply import LATE_MS
+from holdfast.core.turn import Entry, resume
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Finding, Severity
@@ -287,6 +288,90 @@ def test_a_launch_that_failed_after_its_node_joined_is_not_believed() -> None:
         ev.ActionFailed(at=play.now, action="p1.0", node=launch.node, error="CapacityShort", why="none")
     )
     assert play.node(launch.node).state is NodeState.READY
+
+
+def launched(play: Play) -> str:
+    (launch,) = of(do.LaunchNode, play.settle())
+    return launch.node
+
+
+def missed(play: Play, node: str) -> None:
+    """Its provider has no such machine to terminate."""
+    play.tell(ev.NodeTerminated(at=play.now, node=node, found=False))
+
+
+def test_a_machine_that_its_provider_does_not_know_yet_is_not_gone() -> None:
+    """Nobody answered its launch, so it may still come, and cost: it is asked for until that is over."""
+    play = Play(min=1, max=1)
+    node, policy = launched(play), play.world.policy.capacity
+    play.later(policy.launch_timeout_ms)
+    missed(play, node)
+    assert play.node(node).state is NodeState.TERMINATING
+    again = play.later(policy.terminate_retry_ms)
+    assert [type(action) for action in again] == [do.TerminateNode], "and no other one is launched beside it"
+    play.tell(ev.NodeTerminated(at=play.now, node=node))
+    assert node not in play.world.nodes
+
+
+def test_a_machine_that_never_came_is_gone_in_the_end() -> None:
+    play = Play(min=1)
+    node = launched(play)
+    play.later(play.world.policy.capacity.launch_timeout_ms + LATE_MS)
+    missed(play, node)
+    assert node not in play.world.nodes
+
+
+@pytest.mark.parametrize("answer", ["launched", "joined"])
+def test_a_machine_that_was_there_once_and_is_not_found_is_gone(answer: str) -> None:
+    play = Play(min=1)
+    node = launched(play)
+    if answer == "launched":
+        play.tell(ev.NodeLaunched(at=play.now, node=node))
+        play.later(play.world.policy.capacity.boot_timeout_ms)
+    else:
+        play.join(node)
+    missed(play, node)
+    assert node not in play.world.nodes
+
+
+def test_a_launch_that_is_answered_after_it_was_given_up_is_known_to_be_there() -> None:
+    play = Play(min=1)
+    node = launched(play)
+    play.later(play.world.policy.capacity.launch_timeout_ms)
+    play.tell(ev.NodeLaunched(at=play.now, node=node))
+    assert play.node(node).state is NodeState.TERMINATING
+    missed(play, node)
+    assert node not in play.world.nodes, "it was there, and is not any more"
+
+
+def test_a_machine_that_is_listed_though_nobody_answered_its_launch_was_launched() -> None:
+    play = Play(min=1)
+    node = launched(play)
+    play.tell(ev.ActionFailed(at=play.now, action="p1.0", node=node, error="OutcomeUnknown", why="late"))
+    play.tell(ev.PoolListed(at=play.now, pool="pool", nodes=(node,), asked_at=play.now))
+    assert play.node(node).state is NodeState.BOOTING
+    assert of(do.TerminateNode, play.later(play.world.policy.capacity.launch_timeout_ms)) == []
+
+
+@pytest.mark.parametrize("error", ["Denied", "Throttled"])
+def test_a_launch_that_is_refused_when_it_is_repeated_may_have_worked_the_first_time(error: str) -> None:
+    play = Play(min=1)
+    node = launched(play)
+    (again,) = resume(play.world)
+    play.tell(ev.ActionFailed(at=play.now, action=again.id, node=node, error=error, why="no"))
+    assert play.node(node).state is NodeState.LAUNCHING, "it is terminated when its time is over"
+    assert [type(a) for a in play.later(play.world.policy.capacity.launch_timeout_ms)][:1] == [
+        do.TerminateNode
+    ]
+
+
+def test_what_cannot_be_had_when_it_is_asked_for_again_is_not_there() -> None:
+    """Every provider says so only of what it has not."""
+    play = Play(min=1)
+    node = launched(play)
+    (again,) = resume(play.world)
+    play.tell(ev.ActionFailed(at=play.now, action=again.id, node=node, error="CapacityShort", why="none"))
+    assert node not in play.world.nodes
 
 
 def test_a_policy_that_changes_takes_effect_at_once() -> None:

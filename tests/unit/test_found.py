@@ -29,6 +29,10 @@ class Broken(Good):
     def __init__(self, settings, credentials):
         1 / 0
 
+class Leaving(Good):
+    def __init__(self, settings, credentials):
+        raise SystemExit("it needs a licence")
+
 class Away(Good):
     def __init__(self, settings, credentials):
         raise Unreachable("the cloud is down")
@@ -137,6 +141,7 @@ async def test_a_library_that_is_missing_is_told_with_what_to_install(
         ("theirs:Missing", "cannot be loaded: AttributeError: module 'theirs' has no attribute 'Missing'"),
         ("not a path", "cannot be loaded: "),
         ("theirs:number", "cannot be made: its entry point is nothing to call"),
+        ("theirs:Leaving", "cannot be made: SystemExit: it needs a licence"),
         ("theirs:Broken", "cannot be made: ZeroDivisionError: division by zero"),
         ("theirs:Picky", "cannot be made: KeyError: 'size'"),
         ("theirs:Half", "cannot be used: it has no terminate, reset, state, list, offers"),
@@ -149,7 +154,9 @@ def test_an_entry_point_that_is_no_provider_is_denied_and_says_why(
     assert refusal("bad").startswith(f"the provider bad {told}")
 
 
-@pytest.mark.parametrize("module", ["1 / 0", "def (", "raise OSError('no disk')"])
+@pytest.mark.parametrize(
+    "module", ["1 / 0", "def (", "raise OSError('no disk')", "import sys; sys.exit('no such platform')"]
+)
 def test_a_module_that_fails_while_it_is_loaded_is_denied(theirs: Install, module: str) -> None:
     theirs(module, bad="theirs:Thing")
     assert refusal("bad").startswith("the provider bad cannot be loaded: ")

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.core.pending import waiting
 from holdfast.core.snapshot import dump, load
+from holdfast.core.turn import resume
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.money import Budget
@@ -224,6 +225,29 @@ def test_the_last_nodes_of_a_pool_are_kept_for_what_is_important() -> None:
     assert "pool pool keeps its last 2 nodes for others" in waiting(play.world, web(3), play.now)[0].because
     play.apply(replace(web(3), name="vital", priority=5))
     assert len(launches(play)) == 2
+
+
+def test_spot_is_asked_for_at_no_more_than_the_ceiling_and_the_budget_leave() -> None:
+    """Prices move between a list and a launch, and after it: who sells can keep to it, and we cannot."""
+    spot, steady = here("spot", "a", price=100, spot=True), here("steady", "a", price=300)
+    budget = Budget(hour_micro_usd=1_000)
+
+    def most(play: Play) -> list[int | None]:
+        play.apply(web(2))
+        asked = launches(play)
+        assert [launch.price_max_micro_usd for launch in resume_of(play)] == [
+            launch.price_max_micro_usd for launch in asked
+        ], "and so does the next leader"
+        return [launch.price_max_micro_usd for launch in asked]
+
+    assert most(Play(offers=(spot,))) == [None, None]
+    assert most(Play(offers=(spot,), price_max_micro_usd=250)) == [250, 250]
+    assert most(Play(offers=(spot,), budget=budget)) == [1_000, 900], "the first of them has its price by now"
+    assert most(Play(offers=(steady,), budget=budget)) == [None, None], "on demand costs what it costs"
+
+
+def resume_of(play: Play) -> list[do.LaunchNode]:
+    return [step.action for step in resume(play.world) if isinstance(step.action, do.LaunchNode)]
 
 
 def test_two_are_asked_for_only_if_both_can_be_paid() -> None:

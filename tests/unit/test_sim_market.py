@@ -4,10 +4,12 @@ import csv
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
@@ -57,8 +59,8 @@ class Twin:
         if steps:
             self.provider.follow("pool", market(steps))
 
-    def launch(self, node: str, offer: str = "a") -> None:
-        immediately(self.provider.launch(wish(node, offer)))
+    def launch(self, node: str, offer: str = "a", **more: Any) -> None:
+        immediately(self.provider.launch(replace(wish(node, offer), **more)))
 
     def offers(self) -> dict[str, int]:
         return {one.name: one.price_micro_usd for one in immediately(self.provider.offers(POOL))}
@@ -262,6 +264,15 @@ def test_a_price_spike_is_offered_and_paid_while_it_lasts() -> None:
     twin.until(3 * HOUR)
     assert twin.offers() == {"a": USD, "b": USD, "steady": 3 * USD}
     assert twin.provider.bill().micro_usd == (1 + 5 + 1) * USD + 9 * USD
+
+
+def test_spot_that_became_dearer_than_it_may_cost_is_refused() -> None:
+    twin = Twin()
+    twin.provider.spikes.append(Spike(0, HOUR, 5.0))
+    with pytest.raises(CapacityShort):
+        twin.launch("n1", price_max_micro_usd=4 * USD)
+    twin.launch("n1", price_max_micro_usd=5 * USD)
+    twin.launch("n2", "steady", price_max_micro_usd=1)
 
 
 def test_offers_that_vanish_are_listed_and_cannot_be_had() -> None:

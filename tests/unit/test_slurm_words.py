@@ -8,14 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.adapters.providers.slurm import partitions, queue, read_settings, submit
-from holdfast.adapters.providers.slurm.commands import Said, _error
+from holdfast.adapters.providers.slurm.commands import Commands, Said, _error
 from holdfast.adapters.providers.slurm.settings import KNOWN
 from holdfast.files.workload import documents
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
 from holdfast.model.pool import Pool
 from holdfast.model.resources import Resources
-from holdfast.ports.errors import CapacityShort, Denied, OutcomeUnknown, PortError, Throttled, Unreachable
+from holdfast.ports.errors import (
+    CapacityShort,
+    Denied,
+    NotFound,
+    OutcomeUnknown,
+    PortError,
+    Throttled,
+    Unreachable,
+)
 
 ROOT = {"root": "/home/me/holdfast"}
 
@@ -139,6 +147,7 @@ def test_the_pool_of_the_guide_can_be_applied_and_used() -> None:
         ("QOSMaxSubmitJobPerUserLimit / Job violates accounting/QOS policy", CapacityShort, CapacityShort),
         ("Invalid generic resource (gres) specification", CapacityShort, CapacityShort),
         ("Slurm temporarily unable to accept job, sleeping and retrying", Throttled, Throttled),
+        ("Kill job error on job id 12: Invalid job id specified", NotFound, NotFound),
         ("something new", Denied, Unreachable),
         ("", Denied, Unreachable),
     ],
@@ -155,6 +164,21 @@ def test_a_complaint_is_named_for_the_next_move(
 def test_a_command_that_was_killed_may_have_done_it() -> None:
     assert type(_error("sbatch", Said(-9, "", ""), acted=True)) is OutcomeUnknown
     assert type(_error("squeue", Said(-9, "", ""), acted=False)) is Unreachable
+
+
+def command(folder: Path, name: str, does: str) -> Commands:
+    (folder / name).write_text(f"#!/bin/sh\n{does}\n")
+    (folder / name).chmod(0o755)
+    return Commands(str(folder))
+
+
+async def test_what_was_cut_off_in_the_middle_is_no_list(tmp_path: Path) -> None:
+    """A node that is missing from it would be taken for one that ended."""
+    cut = command(tmp_path, "squeue", "printf '7 whole\\n8 ha'")
+    with pytest.raises(Unreachable, match="cut off"):
+        await cut.look("squeue")
+    assert await command(tmp_path, "squeue", "echo 7").look("squeue") == "7\n"
+    assert await command(tmp_path, "squeue", "true").look("squeue") == "", "an empty one is a list"
 
 
 # the queue

@@ -238,6 +238,16 @@ def test_every_number_of_the_policy_can_be_written_and_comes_back() -> None:
     assert documents("\n".join(lines), "f.yaml") == [Policy()]
 
 
+def test_no_more_nodes_are_kept_in_reserve_than_there_may_be() -> None:
+    """Nothing else would ever be launched there."""
+    pool = "kind: pool\nname: p\nprovider: local\nzones: [a]\ncpus: 4\nmemory: 4GiB\nmax: 3\n"
+    assert documents(pool + "reserve: { nodes: 3 }", "f.yaml")
+    with pytest.raises(FileProblem) as told:
+        documents(pool + "reserve: { nodes: 4 }", "f.yaml")
+    (line,) = told.value.lines()
+    assert "reserve.nodes: expected at most max (3), got 4" in line
+
+
 def test_budgets_and_ceilings_are_written_in_dollars() -> None:
     policy = "kind: policy\nbudget: { hour: 12.5, month: $2000 }\n"
     pool = "kind: pool\nname: p\nmax: 3\nprice_max: 0.5\nbudget: { month: 100 }\n"
@@ -607,6 +617,15 @@ def test_the_rule_that_a_service_scales_by_can_be_chosen(
         ("max: 2\n  per_replica: { queue: 0 }", "per_replica: expected a table of signals"),
         ("max: 2\n  per_replica: {}", "per_replica: expected a table of signals"),
         ("max: 2\n  per_replica: { queue: 1 }\n  query: { queue: x }", "prometheus: expected where"),
+        (
+            "max: 2\n  per_replica: { queue: 1 }\n  query: { queue: x }\n  prometheus: localhost:9090",
+            "prometheus: expected an address",
+        ),
+        ("max: 2\n  per_replica: { queue: 1 }\n  fallback: 3", "fallback: expected at most max"),
+        (
+            "max: 2\n  per_replica: { queue: 1 }\n  schedule: [{ replicas: 3 }]",
+            "replicas: expected at most max",
+        ),
         ("max: 2\n  per_replica: { queue: 1 }\n  confidence: 100%", "confidence: expected a share from"),
         (
             "max: 2\n  per_replica: { queue: 1 }\n  schedule: [{ replicas: 1, days: funday }]",

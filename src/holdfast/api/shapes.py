@@ -150,17 +150,11 @@ class Price(Shape, frozen=True, gc=False):
     micro_usd: Annotated[int, Meta(description="an hour, from then on")]
 
 
-class OfferListed(Shape, frozen=True, gc=False):
+class OfferListed(Offer, frozen=True, gc=False):
     """An offer, what is remembered of it, and what is expected of it now. Counts fade: half after two
     weeks."""
 
     key: Annotated[str, Meta(description="POOL/OFFER")]
-    name: str
-    pool: str
-    place: Place
-    capacity: Resources
-    price_micro_usd: Annotated[int, Meta(description="an hour")]
-    spot: bool
     prices: Annotated[list[Price], Meta(description="its latest changes of price, the newest last")]
     chance: Annotated[float, Meta(description="that a launch now comes up")]
     ready_ms: Annotated[int, Meta(description="expected until it has joined, if it comes up")]

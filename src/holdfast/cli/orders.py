@@ -259,20 +259,28 @@ def chaos(
         ),
     ] = "",
     left: Annotated[
-        str, typer.Option("--left", metavar="TIME", help="notice: how long the node still has.")
-    ] = "2m",
+        str,
+        typer.Option(
+            "--left", metavar="TIME", show_default="2m", help="notice: how long the node still has."
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Harm a node or a market on purpose. To see that it does not matter; only where its provider can."""
     if offer and deed is not Deed.SELL_OUT:
         say.fail([f"{deed} takes a node and nothing else, got {offer}"], f"holdfast chaos {deed} {node}")
+    takes = {Deed.NOTICE: "--left", Deed.PARTITION: "--for", Deed.SELL_OUT: "--for"}.get(deed, "")
+    for option, value in (("--for", lasting), ("--left", left)):
+        if value and option != takes:
+            instead = f"{deed} takes {takes}, and no {option}" if takes else f"{deed} takes no {option}"
+            say.fail([instead], f"holdfast chaos {deed} {node}{f' {takes} {value}' if takes else ''}")
     if deed is Deed.SELL_OUT:
         lasting = lasting or "1m"
         market = {"pool": node, "offer": offer, "for_ms": say.duration(lasting, "--for")}
         words = f"{offer or 'everything'} of {node} is sold out for {lasting}"
         _done(api.post("/v1/chaos/sell-out", market), words, json=json)
         return
-    lasting = left if deed is Deed.NOTICE else lasting or "30s"
+    lasting = (left or "2m") if deed is Deed.NOTICE else lasting or "30s"
     body = {"node": node, "for_ms": say.duration(lasting, "--left" if deed is Deed.NOTICE else "--for")}
     told = {
         Deed.KILL: "is killed, and everything on it",

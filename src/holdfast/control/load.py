@@ -78,17 +78,18 @@ class Load:
     async def _ask(self, workload: str, signal: Signal, where: str, query: str) -> None:
         if self.telemetry is None:
             return
-        key = (workload, signal)
+        key, why = (workload, signal), ""
         try:
             value = await self.telemetry.ask(where, query)
+            if not self._hear(workload, where, signal, value):
+                why = f"{value:g} cannot be true"
         except PortError as error:
-            if key not in self._failing:
-                log.warning("a query failed", workload=workload, signal=str(signal), why=str(error))
-            self._failing.add(key)
-            return
-        self._failing.discard(key)
-        self._hear(workload, where, signal, value)
+            why = str(error)
+        if why and key not in self._failing:
+            log.warning("a query failed", workload=workload, signal=str(signal), why=why)
+        (self._failing.add if why else self._failing.discard)(key)
 
-    def _hear(self, workload: str, source: str, signal: Signal, value: float) -> None:
+    def _hear(self, workload: str, source: str, signal: Signal, value: float) -> bool:
+        """Was it taken?"""
         mind = self.term.mind
-        mind.senses.ears.hear(mind.world, workload, source, {signal: value}, self.term.now)
+        return not mind.senses.ears.hear(mind.world, workload, source, {signal: value}, self.term.now)

@@ -21,6 +21,7 @@ from holdfast.control.term import Term
 from holdfast.core.turn import Perform
 from holdfast.model import action as do
 from holdfast.model import event as ev
+from holdfast.model.node import NodeState
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.units import Millis
 from holdfast.model.verdict import Word
@@ -119,10 +120,15 @@ class Performer:
             async with gate:
                 if not self.hub.may_renew():  # we waited, or were paused: it may be another's to do by now
                     raise Unreachable("this control plane does not surely lead")
+                if done is ev.NodeLaunched and not self._is_wanted(node):
+                    return
                 await answer_of(lambda: call(self._provider(pool)), CALL_S)
         except NotFound as error:
-            ended = done is ev.NodeTerminated
-            outcome = done(at=self.term.now, node=node) if ended else self._failed(step.id, node, error)
+            outcome = (
+                ev.NodeTerminated(at=self.term.now, node=node, found=False)
+                if done is ev.NodeTerminated
+                else self._failed(step.id, node, error)
+            )
         except PortError as error:
             log.warning("provider failed", node=node, error=name_of(error), why=why_of(error))
             outcome = self._failed(step.id, node, error)
@@ -132,6 +138,11 @@ class Performer:
         if isinstance(outcome, ev.NodeTerminated):
             with contextlib.suppress(PortError):  # an entry too many does no harm
                 await self.hub.enrolment.forget(node)
+
+    def _is_wanted(self, node: str) -> bool:
+        """False: it was given up while its launch waited for its turn."""
+        known = self.term.mind.world.nodes.get(node)
+        return known is None or known.state is not NodeState.TERMINATING
 
     def _failed(self, action: str, node: str, error: PortError) -> ev.ActionFailed:
         return ev.ActionFailed(
@@ -181,6 +192,7 @@ class Performer:
         except PortError as error:
             log.warning("cannot list offers", pool=name, why=why_of(error))
             return
+        offers = possible(offers, name)
         known = self.term.mind.world.offers.get(name)
         news = None if offers == known else offers
         self.term.post(ev.OffersListed(at=self.term.now, pool=name, offers=news))
@@ -205,6 +217,19 @@ async def answer_of(call: Callable[[], Awaitable[T]], within_s: float, kind: typ
             raise OutcomeUnknown(f"no answer within {within_s:g} s") from None
         log.error("a provider failed in a way that it should not", exc_info=error)
         raise OutcomeUnknown(f"its provider fails by a mistake: {type(error).__name__}: {error}") from error
+
+
+def possible(offers: tuple[Offer, ...], pool: str) -> tuple[Offer, ...]:
+    """Those that could be, each once: a price below zero would pay for everything else."""
+    found: dict[str, Offer] = {}
+    for offer in offers:
+        has = offer.capacity
+        least = min(offer.price_micro_usd, has.cpu_milli, has.memory_mib, has.gpu_milli)
+        if least < 0 or not offer.name or offer.name in found:
+            log.warning("an offer that cannot be", pool=pool, offer=str(offer)[:WHY_MAX])
+        else:
+            found[offer.name] = offer
+    return tuple(found.values())
 
 
 def name_of(error: PortError) -> str:

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import books, fold_market, index
+from holdfast.core import books, fold_market, fold_supply, index
 from holdfast.core.desired import members_of
 from holdfast.model import event as ev
 from holdfast.model.course import Course
@@ -19,7 +19,7 @@ from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, 
 from holdfast.model.place import Level as Domain
 from holdfast.model.pool import PoolState
 from holdfast.model.replica import LIVE, Phase, Replica, State
-from holdfast.model.units import MINUTE, Instant
+from holdfast.model.units import Instant
 from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict, Word
 from holdfast.model.workload import Job, Restart, Workload
 from holdfast.model.world import Leader, World, Zone
@@ -27,9 +27,7 @@ from holdfast.model.world import Leader, World, Zone
 ZONE_NODES_MIN = 3  # fewer say nothing about their zone
 FLAPS_KEPT = 16
 STARTS_KEPT = 8
-UNLISTED_MS = 2 * MINUTE  # a machine that was launched may be so long in coming into its provider's list
 BACKOFF_DOUBLINGS_MAX = 30
-DEFINITE = frozenset({"CapacityShort", "Denied", "Throttled"})  # the request surely had no effect
 
 
 def alive(at: Instant, why: str) -> Verdict:
@@ -54,11 +52,8 @@ def observe(world: World, event: ev.Event) -> None:
                 _clue(world, name, word=word, word_at=at)  # else it is about a life that is over
         case ev.NodeJudged():
             _judged(world, event)
-        case ev.NodeLaunched(node=name, at=at):
-            if (node := world.nodes.get(name)) and node.state is NodeState.LAUNCHING:
-                index.put_node(world, replace(node, state=NodeState.BOOTING, since=at))
-                _pool(world, node.pool, failures_in_a_row=0, retry_at=0)
-                fold_market.watch_queue(world, node.pool, at)
+        case ev.NodeLaunched():
+            fold_supply.launched(world, event)
         case ev.NodeTerminated():
             _terminated(world, event)
         case ev.NodeReset(node=name, at=at):
@@ -67,11 +62,11 @@ def observe(world: World, event: ev.Event) -> None:
                 for key in [key for key in world.findings if key[0] == name]:
                     del world.findings[key]  # a reset begins anew; what is still wrong will be found again
         case ev.PoolListed():
-            _pool_listed(world, event)
+            fold_supply.pool_listed(world, event)
         case ev.OffersListed():
-            _listed(world, event)
+            fold_supply.listed(world, event)
         case ev.ActionFailed():
-            _action_failed(world, event)
+            fold_supply.action_failed(world, event)
         case ev.ReplicaStarted() | ev.ReplicaReady() | ev.ReplicaEnded() | ev.CheckpointSaved():
             _replica(world, event)
         case ev.DemandJudged():
@@ -170,6 +165,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
             return
         books.open_node(world, node, event.at)
     elif node.state is NodeState.TERMINATING:
+        index.put_node(world, replace(node, answered=True))  # it is there, and will not be for long
         return
     elif node.state is NodeState.DRAINING and node.clues.said is Said.GOODBYE and not node.by_hand:
         node = replace(node, state=NodeState.BOOTING, deadline=0)  # it had left of its own accord
@@ -270,7 +266,7 @@ def _spot_noticed(world: World, event: ev.SpotNoticed) -> None:
         clues = replace(node.clues, said=Said.NOTICE)
         index.put_node(world, replace(node, clues=clues, deadline=event.deadline, releasing=False))
         if not event.own and node.clues.said is not Said.NOTICE:  # it is told again on every link
-            _pool(world, node.pool, notices=world.pool_states[node.pool].notices + 1)
+            fold_supply.note_pool(world, node.pool, notices=world.pool_states[node.pool].notices + 1)
 
 
 def _judged(world: World, event: ev.NodeJudged) -> None:
@@ -290,7 +286,7 @@ def _judged(world: World, event: ev.NodeJudged) -> None:
         fold_market.taken(world, node, event.at)
         state = world.pool_states[node.pool]
         served = max(0, event.at - node.joined_at)
-        _pool(world, node.pool, deaths=state.deaths + 1, served_ms=state.served_ms + served)
+        fold_supply.note_pool(world, node.pool, deaths=state.deaths + 1, served_ms=state.served_ms + served)
         _zone_lost(world, node, event.at)
         for replica_id in list(world.on_node[node.id]):
             replica = world.replicas[replica_id]
@@ -324,84 +320,17 @@ def _flapped(world: World, node: Node, at: Instant) -> Repair:
 
 def _terminated(world: World, event: ev.NodeTerminated) -> None:
     world.orphans.pop(event.node, None)
-    if event.node not in world.nodes:
+    if event.node not in world.nodes or (not event.found and fold_supply.may_come(world, event)):
         return
     for replica_id in list(world.on_node[event.node]):
         _gone(world, world.replicas[replica_id], event.at, f"{event.node} is gone")
     node = world.nodes[event.node]
     if node.joined_at and node.verdict.level is not Level.DEAD:
         state = world.pool_states[node.pool]
-        _pool(world, node.pool, served_ms=state.served_ms + max(0, event.at - node.joined_at))
+        fold_supply.note_pool(world, node.pool, served_ms=state.served_ms + max(0, event.at - node.joined_at))
     fold_market.gone(world, node, event.at)
     books.close_node(world, node, event.at)
     index.drop_node(world, event.node)
-
-
-def _action_failed(world: World, event: ev.ActionFailed) -> None:
-    node = world.nodes.get(event.node)
-    if node is None:
-        return
-    policy = world.policy.capacity
-    state = world.pool_states[node.pool]
-    doubled = policy.backoff_ms << min(state.failures_in_a_row, BACKOFF_DOUBLINGS_MAX)
-    wait = max(min(doubled, policy.backoff_max_ms), event.retry_after_ms)
-    if node.state is not NodeState.LAUNCHING:
-        index.put_node(world, replace(node, retry_at=event.at + wait))
-        return
-    if event.error == "CapacityShort":  # the offer's own: nothing else waits for it
-        fold_market.refused(world, node, event.at, event.why)
-    else:
-        _pool(
-            world,
-            node.pool,
-            failures_in_a_row=state.failures_in_a_row + 1,
-            retry_at=event.at + wait,
-            why=event.why,
-        )
-    if event.error in DEFINITE:
-        books.undo_node(world, node, event.at)
-        index.drop_node(world, node.id)
-
-
-def _pool_listed(world: World, event: ev.PoolListed) -> None:
-    """What nobody knows is an orphan. What should have been there for a while and is not, has ended."""
-    world.orphans |= {name: event.pool for name in event.nodes if name not in world.nodes}
-    fold_market.still_there(world, event.pool, event.at)
-    fold_market.queued(world, event)
-    there = set(event.nodes)
-    for name in world.in_pool.get(event.pool, ()):
-        node = world.nodes[name]
-        due = node.state is NodeState.BOOTING and event.asked_at - node.since >= UNLISTED_MS
-        if due and name not in there:
-            index.put_node(world, replace(node, clues=replace(node.clues, word=Word.STOPPED)))
-    world.agenda.note("pool", event.pool)
-
-
-def _listed(world: World, event: ev.OffersListed) -> None:
-    """Spot nodes that are there cost what spot costs now; others keep the price they were launched at."""
-    pool = world.pools.get(event.pool)
-    if pool is None or not pool.lists_offers:
-        return
-    there = world.offers[pool.name] if event.offers is None else event.offers
-    fold_market.listed(world, pool, there, event.at)
-    if event.offers is None:
-        return
-    index.put_offers(world, pool.name, event.offers)
-    prices = {offer.name: offer.price_micro_usd for offer in event.offers if offer.spot}
-    for name in world.in_pool[pool.name]:
-        node = world.nodes[name]
-        price = prices.get(node.offer, node.price_micro_usd)
-        if node.spot and price != node.price_micro_usd and node.state is not NodeState.LAUNCHING:
-            index.put_node(world, books.reprice(world, node, event.at, price))
-    world.agenda.note("pool", pool.name)
-
-
-def _pool(world: World, name: str, **changes: object) -> None:
-    state = replace(world.pool_states[name], **changes)
-    world.pool_states[name] = state
-    world.agenda.note("pool", name)
-    if state.retry_at:
-        world.agenda.at(state.retry_at, "pool", name)
 
 
 def _ordered(world: World, event: ev.OperatorOrdered) -> None:

@@ -142,6 +142,7 @@ def _launching(world: World, action: do.LaunchNode, at: Instant) -> Node:
         standby=action.standby,
         hedge=action.hedge,
         launched_at=at,
+        price_max_micro_usd=action.price_max_micro_usd,
     )
 
 

@@ -28,7 +28,7 @@ from holdfast.model import action as do
 from holdfast.model.course import Way
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.pool import Offer, Pool
-from holdfast.model.units import HOUR, seconds
+from holdfast.model.units import HOUR, NEVER, seconds
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Spread, Training, Workload
 from holdfast.model.world import World
@@ -280,6 +280,7 @@ def launch(
 ) -> None:
     tally.by_offer[offer.name] += 1
     tally.ordered += 1
+    most = draft.purse.most(pool)
     draft.purse.take(pool.name, offer.price_micro_usd)
     draft.launched += 1
     draft.add(
@@ -293,6 +294,7 @@ def launch(
             spot=offer.spot,
             standby=standby,
             hedge=hedge,
+            price_max_micro_usd=most if offer.spot and most < NEVER else None,
             why=why,
         )
     )

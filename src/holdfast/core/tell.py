@@ -227,8 +227,8 @@ def _tell_node(event: NodeNews) -> str:
             return f"{peer} probed it: {answer}"
         case ev.NodeLaunched():
             return "launched: its provider has it"
-        case ev.NodeTerminated():
-            return "its provider confirms that it is gone"
+        case ev.NodeTerminated(found=found):
+            return "its provider confirms that it is gone" if found else "its provider does not have it"
         case ev.NodeReset():
             return "was reset"
         case ev.ActionFailed(error=error, why=why):

@@ -26,7 +26,7 @@ from holdfast.core.detect import Senses
 from holdfast.model import action as do
 from holdfast.model.event import Event, NodeJoined, NodeTerminated, PolicyApplied, ReplicaStarted
 from holdfast.model.node import JOINED, NodeState
-from holdfast.model.plan import Plan, Refusal
+from holdfast.model.plan import AGAIN, Plan, Refusal
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.model.world import World
@@ -184,12 +184,13 @@ def resume(world: World) -> Iterator[Perform]:
                     spot=node.spot,
                     standby=node.standby,
                     hedge=node.hedge,
+                    price_max_micro_usd=node.price_max_micro_usd,
                     why=why,
                 )
-                yield Perform(f"again.{name}", launch)
+                yield Perform(f"{AGAIN}{name}", launch)
             case NodeState.TERMINATING:
-                yield Perform(f"again.{name}", do.TerminateNode(node=name, why=why))
+                yield Perform(f"{AGAIN}{name}", do.TerminateNode(node=name, why=why))
             case NodeState.RESETTING:
-                yield Perform(f"again.{name}", do.ResetNode(node=name, why=why))
+                yield Perform(f"{AGAIN}{name}", do.ResetNode(node=name, why=why))
             case _:
                 pass

@@ -1,5 +1,6 @@
 """Do the fields of a pool or a workload agree? Limits in order, no circles, only what its kind has."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from holdfast.files.fleet_forms import Kind, PoolFields, WorkloadFields
@@ -14,6 +15,7 @@ SHAPE_FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.SWEEP: ("tasks", "parallel"),
 }
 KIND_FIELDS = tuple(dict.fromkeys(name for names in SHAPE_FIELDS.values() for name in names))
+ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
 MUST_HAVE: dict[Kind, str] = {Kind.TRAINING: "nodes_min", Kind.SWEEP: "tasks"}
 
 
@@ -30,6 +32,9 @@ def pool_limits(where: str, pool: PoolFields) -> Iterator[Problem]:
     if pool.min is not None and pool.max is not None and pool.min > pool.max:
         text = f"expected at most max ({pool.max}), got {pool.min}"
         yield Problem(f"{where}min", text, f"Try: min = {pool.max}")
+    if pool.max is not None and pool.reserve.nodes > pool.max:
+        text = f"expected at most max ({pool.max}), got {pool.reserve.nodes}"
+        yield Problem(f"{where}reserve.nodes", text, f"Try: nodes = {pool.max}")
     if pool.standby_covers >= 1:
         text = "expected a share below 100 %, got all: no number of nodes covers everything"
         yield Problem(f"{where}standby_covers", text, 'Try: standby_covers = "99%"')
@@ -87,10 +92,24 @@ def scale_problems(where: str, scale: ScaleForm | None) -> Iterator[Problem]:
     if scale.query and not scale.prometheus:
         text = "expected where the queries are asked, got nothing"
         yield Problem(f"{where}prometheus", text, "Try: prometheus = http://127.0.0.1:9090")
+    yield from _never_met(where, scale)
     for signal in scale.query:
         if signal not in scale.per_replica and signal not in (Signal.QUEUE, Signal.OLDEST_WAIT):
             text = f"expected a signal that is in per_replica, got {signal}"
             yield Problem(f"{where}query", text, f"Try: per_replica = {{ {signal}: 10 }}")
+
+
+def _never_met(where: str, scale: ScaleForm) -> Iterator[Problem]:
+    """What would be taken and come to nothing."""
+    wanted = {"fallback": scale.fallback}
+    wanted |= {f"schedule[{number}].replicas": each.replicas for number, each in enumerate(scale.schedule)}
+    for name, count in wanted.items():
+        if count > scale.max:
+            text = f"expected at most max ({scale.max}), got {count}"
+            yield Problem(f"{where}{name}", text, "Try: a larger max")
+    if scale.prometheus and not ADDRESS.fullmatch(scale.prometheus):
+        text = f'expected an address such as http://127.0.0.1:9090, got "{scale.prometheus}"'
+        yield Problem(f"{where}prometheus", text, "Try: prometheus = http://127.0.0.1:9090")
 
 
 def circles(workloads: Sequence[tuple[str, WorkloadFields]]) -> Iterator[Problem]:

@@ -52,6 +52,7 @@ class LaunchNode(Deed, frozen=True):
     spot: bool
     standby: bool = False
     hedge: str = ""  # the other one asked for at the same time: whichever is ready first stays
+    price_max_micro_usd: MicroUsd | None = None  # spot: at no higher price, neither now nor later
 
 
 class TerminateNode(Deed, frozen=True):

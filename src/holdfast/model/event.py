@@ -73,6 +73,7 @@ class NodeTerminated(Happened, frozen=True):
     """The provider confirmed that the node is gone: nothing runs there any more."""
 
     node: str
+    found: bool = True  # False: there was nothing to terminate
 
 
 class NodeReset(Happened, frozen=True):

@@ -100,6 +100,8 @@ class Node(msgspec.Struct, frozen=True):
     queued_at: Instant = 0  # its provider said then that it waits for its turn; 0: it does not
     starts_at: Instant = 0  # and expects its turn at this time; 0: it cannot tell
     launched_at: Instant = 0  # when it was asked for, or joined unasked: it costs from here
+    answered: bool = False  # its provider has said that it is there
+    price_max_micro_usd: MicroUsd | None = None  # what it was asked for at, at most
 
     @property
     def may_queue(self) -> bool:

@@ -5,6 +5,8 @@ import msgspec
 from holdfast.model.action import Action
 from holdfast.model.units import Instant
 
+AGAIN = "again."  # before the name of a node: the id of an action that a new leader repeats
+
 
 class Held(msgspec.Struct, frozen=True):
     """An action the brake held back, and why."""

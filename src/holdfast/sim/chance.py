@@ -17,6 +17,7 @@ from holdfast.model.workload import Job, Needs, Restart, Service, Shape, Spread,
 from holdfast.sim.chance_market import enrich
 from holdfast.sim.provider import ProviderTraits
 from holdfast.sim.scenario import (
+    OF_PROVIDERS,
     Between,
     Change,
     Direction,
@@ -50,19 +51,6 @@ ON_CONTROL = (
     Fault.STORE_OUTAGE,
     Fault.STORE_CUT,
     Fault.STORE_CRASH,
-)
-ON_PROVIDERS = (
-    Fault.PROVIDER_OUTAGE,
-    Fault.PROVIDER_SLOW,
-    Fault.PROVIDER_LIES,
-    Fault.PROVIDER_ERRORS,
-    Fault.PROVIDER_THROTTLES,
-    Fault.PROVIDER_DENIES,
-    Fault.PROVIDER_LATE,
-    Fault.LAUNCHES_FAIL,
-    Fault.STOCK_OUT,
-    Fault.OFFERS_VANISH,
-    Fault.PRICE_SPIKE,
 )
 STEPS = (0, 1, 2, 3, 5, 8, 12)  # of a turn, at which a control plane crashes
 TO_WORKLOADS = ("delete", "update", "update", "pause", "pause", "scale", "scale", "priority")
@@ -221,7 +209,7 @@ def _trouble(
         )
     if kind < 0.85:
         provider = dice.choice([setup.pool.provider for setup in pools])
-        return Trouble(at=at, fault=dice.choice(ON_PROVIDERS), provider=provider, lasts_ms=lasts)
+        return Trouble(at=at, fault=dice.choice(OF_PROVIDERS), provider=provider, lasts_ms=lasts)
     return Trouble(
         at=at,
         fault=dice.choice(ON_CONTROL),

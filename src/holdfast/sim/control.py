@@ -14,7 +14,7 @@ from holdfast.core.node import Report
 from holdfast.core.turn import Append, Entry, Mind, Perform, Send, resume, turn
 from holdfast.model import action as do
 from holdfast.model import event as ev
-from holdfast.model.node import JOINED, Answer
+from holdfast.model.node import JOINED, Answer, NodeState
 from holdfast.model.units import NEVER, SECOND, Instant
 from holdfast.model.verdict import Level, Word
 from holdfast.ports.clock import SteadyClock
@@ -232,8 +232,9 @@ class SimControl:
     # nodes
 
     def hear_hello(self, host: Host, sent_at: Instant, session: int, running: tuple[str, ...]) -> None:
-        if self.mind is None or host.id not in self.mind.world.nodes:
-            return  # nobody knows it: it is refused, and will be found in a list
+        node = self.mind.world.nodes.get(host.id) if self.mind is not None else None
+        if node is None or node.state is NodeState.TERMINATING:
+            return  # nobody knows it, or wants it: it is refused, and will be found in a list
         joined = ev.NodeJoined(at=self.now(), node=host.id, running=running)
         self.sessions[host.id] = session
         self.reported.pop(host.id, None)  # a new agent may count from the beginning
@@ -340,7 +341,7 @@ class SimControl:
             missing = done is ev.NodeTerminated
             why = str(error)
             outcome = (
-                (lambda at: ev.NodeTerminated(at=at, node=node))
+                (lambda at: ev.NodeTerminated(at=at, node=node, found=False))
                 if missing
                 else (
                     lambda at: ev.ActionFailed(at=at, action=action_id, node=node, error="NotFound", why=why)

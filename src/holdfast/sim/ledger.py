@@ -8,7 +8,8 @@ is asked before a market becomes dearer.
 Checked at the end, from the journal alone and without the core's own sums:
 
 - **The books are the spans, to the unit.** A node costs its price from the instant of the plan that asks for
-  it until its provider's confirmation is journalled; a request that surely failed costs nothing. The sum of
+  it until its provider's confirmation is journalled; a request that surely failed costs nothing. That there
+  is no such machine confirms nothing while one that nobody has seen yet may still come. The sum of
   price times span is the account, exactly: both are whole numbers.
 - **No machine lives outside its span.** It begins after it was asked for and ends before that is confirmed:
   so the bills are never above the books. The only exception are orphans, which began after they had been
@@ -45,6 +46,8 @@ MONTH_MS = 31 * DAY  # stories begin in January
 A_TURN_MS = SECOND
 MARGIN_MICRO_USD = 50_000  # of the month, by which the books may be above the bills
 SURELY_FAILED = ("CapacityShort", "Denied", "Throttled")
+LATE_MS = 5 * MINUTE  # after a launch was given up its machine may still come
+REPEATED = "again."  # what a new leader asks for once more may have worked the first time
 
 
 class Span(msgspec.Struct):
@@ -59,6 +62,7 @@ class Span(msgspec.Struct):
     closed: Instant = NEVER
     cost: int = 0
     launching: bool = True
+    seen: bool = False  # somebody said that it is there
     undone: bool = False
 
     def settle(self, at: Instant) -> None:
@@ -93,6 +97,9 @@ class Ledger:
         pool, price = self.pools[machine.pool], machine.request.price_micro_usd
         if pool.price_max_micro_usd is not None and price > pool.price_max_micro_usd:
             self._violated(f"{machine.id} was asked for at {usd(price)}, above the ceiling of {pool.name}")
+        most = machine.request.price_max_micro_usd
+        if most is not None and self._provider(pool).price_of(machine) > most:
+            self._violated(f"{machine.id} costs more than the {usd(most)} that it was asked for at most")
         if any(provider.lies_until for provider in self.sim.providers.values()):
             return
         there = sum(m.pool == pool.name for m in self._provider(pool).machines.values())
@@ -141,7 +148,7 @@ class Ledger:
     # the books, at the end
 
     def audit(self, world: World) -> None:
-        books = Books(self.pools)
+        books = Books(self.pools, self.sim.scenario.policy.capacity.launch_timeout_ms + LATE_MS)
         for entry in self.sim.store.entries:
             books.note(entry)
         for name, account in world.accounts.items():
@@ -208,8 +215,9 @@ def _lives(provider: SimProvider) -> Iterator[tuple[Machine, Instant, bool]]:
 class Books:
     """The journal read once more, for money alone."""
 
-    def __init__(self, pools: dict[str, Pool]) -> None:
-        self.pools = pools
+    def __init__(self, pools: dict[str, Pool], late_ms: Millis) -> None:
+        """`late_ms`: a machine that nobody has seen yet may come so long after it was asked for."""
+        self.pools, self.late_ms = pools, late_ms
         self.offers: dict[str, tuple[Offer, ...]] = {name: pool.offers for name, pool in pools.items()}
         self.spans: list[Span] = []
         self.last: dict[str, Span] = {}  # by node
@@ -223,13 +231,19 @@ class Books:
             case ev.NodeJoined(node=node, pool=pool, offer=offer) if node not in self.open and pool:
                 found = next((o for o in self.offers[pool] if o.name == offer), None)
                 price, spot = (found.price_micro_usd, found.spot) if found else (0, False)
-                self._begin(node, Span(pool, offer, spot, price, entry.at, launching=False))
-            case ev.NodeJoined(node=node) | ev.NodeLaunched(node=node) if node in self.open:
-                self.open[node].launching = False
-            case ev.NodeTerminated(node=node) if node in self.open:
-                self._end(node, entry.at)
-            case ev.ActionFailed(node=node, error=error) if node in self.open and error in SURELY_FAILED:
-                if self.open[node].launching:
+                self._begin(node, Span(pool, offer, spot, price, entry.at, launching=False, seen=True))
+            case ev.NodeJoined(node=node) | ev.NodeLaunched(node=node):
+                self._seen(node)
+            case ev.PoolListed(nodes=nodes):
+                for node in nodes:
+                    self._seen(node)
+            case ev.NodeTerminated(node=node, found=found) if node in self.open:
+                span = self.open[node]
+                if found or span.seen or entry.at >= span.opened + self.late_ms:
+                    self._end(node, entry.at)
+            case ev.ActionFailed(node=node, error=error, action=action) if node in self.open:
+                repeated = action.startswith(REPEATED) and error != "CapacityShort"
+                if error in SURELY_FAILED and self.open[node].launching and not repeated:
                     self.open[node].undone = True
                     self._end(node, entry.at)
             case ev.OffersListed(pool=pool, offers=offers) if offers is not None:
@@ -245,6 +259,10 @@ class Books:
                 self.open[node].launching = False
             case _:
                 pass
+
+    def _seen(self, node: str) -> None:
+        if node in self.open:
+            self.open[node].launching, self.open[node].seen = False, True
 
     def _begin(self, node: str, span: Span) -> None:
         span.settled = span.opened

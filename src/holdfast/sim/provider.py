@@ -108,6 +108,7 @@ class SimProvider:
         if request.node in self.machines or request.node in self.terminated:
             return
         none = self.kernel.now < self.vanish_until or not self.has(request.pool, request.offer)
+        none = none or self._is_too_dear(request)
         if none or self.random.random() < self.traits.launch_fails:
             raise CapacityShort(f"{self.name} has no capacity for {request.offer}")
         if self.kernel.now < self.late_until:
@@ -116,8 +117,15 @@ class SimProvider:
             self._make(request)
         self._answer_or_lie()
 
+    def _is_too_dear(self, request: LaunchNode) -> bool:
+        """Spot is asked for at a price at most, and the market may have moved since it was listed."""
+        most = request.price_max_micro_usd
+        price = self._price(request.pool, request.offer, request.price_micro_usd)
+        return request.spot and most is not None and price > most
+
     def _make(self, request: LaunchNode) -> None:
-        if request.node in self.machines or request.node in self.terminated:
+        spent = request.node in self.machines or request.node in self.terminated
+        if spent or self._is_too_dear(request):
             return
         self.adopt(request)
         self.machines[request.node].launched = True

@@ -4,8 +4,8 @@ Ours are named below; others are found by their entry point in the group `holdfa
 something to be called with the pool's settings and the credentials of its nodes. None is loaded before a pool
 asks for it, and ours ask for a cloud's library when they first need it: whoever has no cloud needs none.
 
-Others' code may fail in any way while it is loaded and called, and then the pool is Denied with the reason:
-it is one pool's misfortune, and not the fleet's.
+Others' code may fail in any way while it is loaded and called, and may even want to end the program: then the
+pool is Denied with the reason. It is one pool's misfortune, and not the fleet's.
 """
 
 import importlib
@@ -43,7 +43,7 @@ def made_of(pool: Pool, credentials: Credentials) -> Provider:
         raise
     except ValueError as error:  # settings that do not make sense
         raise Denied(f"the settings of {pool.name} cannot be used: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Denied(f"the provider {pool.provider} cannot be made: {_told(error)}") from error
     if missing := [name for name in CALLS if not callable(getattr(made, name, None))]:
         raise Denied(f"the provider {pool.provider} cannot be used: it has no {', '.join(missing)}")
@@ -57,7 +57,7 @@ def _maker(name: str) -> Make:
         raise Denied(f"there is no provider called {name} here; there is: {there}")
     try:
         found = points[name].load() if name in points else _ours(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Denied(f"the provider {name} cannot be loaded: {_told(error)}") from error
     if not callable(found):
         raise Denied(f"the provider {name} cannot be made: its entry point is nothing to call")
@@ -70,5 +70,5 @@ def _ours(name: str) -> Make:
     return found
 
 
-def _told(error: Exception) -> str:
+def _told(error: Exception | SystemExit) -> str:
     return str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"

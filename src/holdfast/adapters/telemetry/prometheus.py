@@ -4,12 +4,15 @@ A query that finds nothing is no zero: whoever scales by it would take a service
 down. So it is an error, and the signal is missing.
 """
 
+import asyncio
+
 import httpx
 import msgspec
 
 from holdfast.ports.errors import Denied, Unreachable
 
 TIMEOUT_S = 5.0
+BODY_MAX = 1 << 20
 PATH = "/api/v1/query"
 
 Sample = tuple[float, str]
@@ -37,16 +40,31 @@ class Prometheus:
     async def ask(self, where: str, query: str) -> float:
         client = self._client = self._client or httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False)
         try:
-            response = await client.get(where.rstrip("/") + PATH, params={"query": query})
+            async with asyncio.timeout(TIMEOUT_S):  # the client's own is for each byte
+                body = await _body(client, where.rstrip("/") + PATH, query)
         except httpx.InvalidURL as error:
             raise Denied(f"{where} is no address: {error}") from None
         except httpx.HTTPError as error:
             raise Unreachable(f"{where}: {str(error) or type(error).__name__}") from None
-        return number_of(response.content)
+        except TimeoutError:
+            raise Unreachable(f"{where}: no whole answer within {TIMEOUT_S:g} s") from None
+        return number_of(body)
 
     async def close(self) -> None:
         if self._client is not None:
             await self._client.aclose()
+
+
+async def _body(client: httpx.AsyncClient, url: str, query: str) -> bytes:
+    found = bytearray()
+    async with client.stream("GET", url, params={"query": query}) as response:
+        async for part in response.aiter_bytes():
+            found += part
+            if len(found) > BODY_MAX:
+                raise Denied(
+                    f"the answer has more than {BODY_MAX:,} bytes: one number is not as long as that"
+                )
+    return bytes(found)
 
 
 def number_of(body: bytes) -> float:

@@ -16,10 +16,7 @@ from holdfast.ports.errors import Denied
 
 FLEET, NODE, POOL, OFFER = "holdfast:fleet", "holdfast:node", "holdfast:pool", "holdfast:offer"
 TAGGED = ("instance", "volume", "network-interface")
-SPOT = {
-    "MarketType": "spot",
-    "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
-}
+ONCE = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}
 
 Words = dict[str, Any]
 
@@ -64,7 +61,9 @@ def run_words(request: LaunchNode, settings: Ec2Settings, user_data: str) -> Wor
         **_where(request.place, settings),
     }
     if request.spot:
-        words["InstanceMarketOptions"] = SPOT
+        most = request.price_max_micro_usd
+        ceiling = {"MaxPrice": f"{most / 1_000_000:.6f}"} if most else {}
+        words["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": {**ONCE, **ceiling}}
     if groups := of_region(settings.security_groups, region):
         words["SecurityGroupIds"] = list(groups)
     if keys := of_region(settings.key_name, region):

@@ -13,12 +13,12 @@ see is not gone: we do not know.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
+import structlog
 
 from holdfast.adapters.providers.ec2 import order
 from holdfast.adapters.providers.ec2.account import Account
@@ -29,12 +29,13 @@ from holdfast.adapters.providers.ec2.settings import Ec2Settings, read_settings
 from holdfast.model.action import LaunchNode
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.verdict import Word
-from holdfast.ports.errors import Denied, NotFound, OutcomeUnknown, PortError, Throttled, Unreachable
+from holdfast.ports.errors import NotFound, OutcomeUnknown, PortError, Throttled, Unreachable
 from holdfast.ports.provider import Credentials
 
 CREDENTIALS_S = 10.0
 GONE_S = 150.0  # for a termination, in all: less than the control plane waits
 LOOK_FIRST_S, LOOK_LAST_S = 0.2, 5.0  # between two looks at a machine that is shutting down
+FORGOTTEN_LOOKS = 5
 FRESH_S = 60.0  # by then EC2 shows what it made
 
 COSTS: Final = ("pending", "running", "stopping", "stopped")
@@ -49,11 +50,13 @@ WORDS: Final[Mapping[str, Word]] = {
     OVER: Word.STOPPED,
 }
 
+log = structlog.get_logger()
+
 
 class Found(msgspec.Struct, frozen=True):
     region: str
-    id: str
-    state: str
+    id: str  # empty: a spot request that has no machine
+    state: str  # empty: not shown yet
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -83,21 +86,23 @@ class Ec2Provider:
         if await self._find_in(region, request.node):
             self._made.setdefault(request.node, Made(region, 0.0))
             return  # it is there, or its name is spent
-        self._made[request.node] = Made(region, time.monotonic())
+        self._note(request.node, region)
         try:
             await self._account.do(region, "run_instances", **words)
         except TokenSpent:
             self._made.pop(request.node, None)
         except TokenTaken as error:
-            self._made.pop(request.node, None)
             # We were upgraded, or our address changed, and so did what the machine is told: it is ours.
             if not await self._find_in(region, request.node):
-                raise Denied(str(error)) from error
+                raise OutcomeUnknown(str(error)) from error
         except OutcomeUnknown:
             raise
         except PortError:
             self._made.pop(request.node, None)
             raise
+        finally:
+            if request.node in self._made:  # it may have been long in coming to its turn
+                self._note(request.node, region)
 
     async def terminate(self, node: str) -> None:
         """A machine that is still shutting down when our time is over is for the next call."""
@@ -139,6 +144,11 @@ class Ec2Provider:
         for region, answer in zip(self._regions, answers, strict=True):
             for instance in order.instances(answer):
                 node = order.node_of(instance)
+                if not node:
+                    log.error(
+                        "machine_without_name", machine=instance["InstanceId"], region=region, pool=pool
+                    )
+                    continue
                 self._made.setdefault(node, Made(region, 0.0))
                 names[node] = None
         return tuple(names)
@@ -152,6 +162,10 @@ class Ec2Provider:
 
     # launching
 
+    def _note(self, node: str, region: str) -> None:
+        """It may be there from now on."""
+        self._made[node] = Made(region, time.monotonic())
+
     async def _user_data(self, request: LaunchNode) -> str:
         try:
             async with asyncio.timeout(CREDENTIALS_S):
@@ -164,33 +178,60 @@ class Ec2Provider:
 
     async def _end(self, node: str) -> None:
         regions = self._where(node)
-        cancelled = await asyncio.gather(*(self._cancel(region, node) for region in regions))
+        asked = await asyncio.gather(*(self._cancel(region, node) for region in regions))
         seen = await self._find(node)
-        found = [each for each in seen if each.state != OVER]
+        known = {each.id for each in seen}
+        unseen = [each for requests in asked for each in requests if each.id and each.id not in known]
+        found = [*(each for each in seen if each.state != OVER), *unseen]
         if not found:
-            if any(cancelled):
+            if any(asked):
                 return
             raise self._missing(node, seen)
+        ending = set[str]()
         for each in found:
-            if each.state != ENDS:
-                with contextlib.suppress(NotFound):
+            try:
+                if each.state != ENDS:
                     await self._account.do(each.region, "terminate_instances", InstanceIds=[each.id])
-        wait_s = LOOK_FIRST_S
-        while any(each.state != OVER for each in await self._find(node)):
+                ending.add(each.id)
+            except NotFound:
+                if each in unseen:
+                    raise OutcomeUnknown(f"{node} is {each.id}, and EC2 does not show it yet") from None
+        await self._see_over(node, ending)
+
+    async def _see_over(self, node: str, ending: set[str]) -> None:
+        """EC2 shows a machine for an hour after its end. What it does not show for a moment may go on; what
+        it does not show at look after look it has forgotten."""
+        wait_s, unseen = LOOK_FIRST_S, 0
+        while True:
+            states = {each.id: each.state for each in await self._find(node)}
+            unseen = unseen + 1 if ending - states.keys() else 0
+            if all(state == OVER for state in states.values()) and unseen in (0, FORGOTTEN_LOOKS):
+                return
             await asyncio.sleep(wait_s)
             wait_s = min(LOOK_LAST_S, wait_s * 1.5)
 
-    async def _cancel(self, region: str, node: str) -> bool:
-        """A spot request that waits would become a machine after we said that there is none."""
+    async def _cancel(self, region: str, node: str) -> tuple[Found, ...]:
+        """A spot request that waits would become a machine after we said that there is none, and one that was
+        fulfilled has become one. The machines, as far as the requests know them."""
         asked = [
             *order.filters(node=node, fleet=self._settings.fleet),
             {"Name": "state", "Values": ["open", "active"]},
         ]
-        answer = await self._account.look(region, "describe_spot_instance_requests", Filters=asked)
-        ids = [each["SpotInstanceRequestId"] for each in answer.get("SpotInstanceRequests", [])]
+        found = await self._requests(region, Filters=asked)
+        ids = list(found)
         if ids:
             await self._account.do(region, "cancel_spot_instance_requests", SpotInstanceRequestIds=ids)
-        return bool(ids)
+        if not all(found.values()):  # it may have been fulfilled in the last moment
+            found = await self._requests(region, SpotInstanceRequestIds=ids)
+        return tuple(Found(region, machine, "") for machine in found.values())
+
+    async def _requests(self, region: str, **which: Any) -> dict[str, str]:
+        """Spot requests, and the machine that each became, if any."""
+        answer = await self._account.look(region, "describe_spot_instance_requests", **which)
+        return {
+            each["SpotInstanceRequestId"]: str(each.get("InstanceId", ""))
+            for each in answer.get("SpotInstanceRequests", [])
+        }
 
     # finding
 

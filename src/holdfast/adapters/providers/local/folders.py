@@ -25,6 +25,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -34,6 +35,8 @@ from holdfast.adapters.providers.local.market import Fate, LocalTraits
 from holdfast.model.action import LaunchNode
 from holdfast.model.units import Instant
 from holdfast.ports.errors import CapacityShort, NotFound, Unreachable
+
+T = TypeVar("T")
 
 BUSY_S = 60.0  # the longest that a node may be in another's hands: a termination that lingers
 
@@ -82,11 +85,10 @@ class Folders:
 
     def request(self, node: str) -> LaunchNode:
         if node not in self._requests:
-            try:
-                text = (self.of(node) / "launch.json").read_bytes()
-            except FileNotFoundError as error:
-                raise NotFound(f"there is no {node} here") from error
-            self._requests[node] = msgspec.json.decode(text, type=LaunchNode)
+            found = _read(self.of(node) / "launch.json", LaunchNode)
+            if found is None:
+                raise NotFound(f"there is no {node} here")
+            self._requests[node] = found
         return self._requests[node]
 
     # entering and leaving
@@ -170,10 +172,7 @@ class Folders:
         return (request.pool, request.offer) == (pool, offer)
 
     def fate(self, node: str) -> Fate:
-        try:
-            return msgspec.json.decode((self.of(node) / "fate.json").read_bytes(), type=Fate)
-        except FileNotFoundError:
-            return Fate()
+        return _read(self.of(node) / "fate.json", Fate) or Fate()
 
     def note_fate(self, node: str, fate: Fate) -> None:
         write(self.of(node) / "fate.json", msgspec.json.encode(fate))
@@ -187,10 +186,7 @@ class Folders:
     # one node
 
     def started(self, node: str) -> Started | None:
-        try:
-            return msgspec.json.decode((self.of(node) / "started.json").read_bytes(), type=Started)
-        except FileNotFoundError:
-            return None
+        return _read(self.of(node) / "started.json", Started)
 
     def note_started(self, node: str, started: Started | None) -> None:
         path = self.of(node) / "started.json"
@@ -271,6 +267,17 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    """None: it is not there. We write it whole or not at all, so what cannot be read was damaged: that is no
+    file that is not there."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"{path} cannot be read: {error}") from error
 
 
 def write(path: Path, text: bytes, mode: int = 0o600) -> None:

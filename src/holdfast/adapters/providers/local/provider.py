@@ -16,8 +16,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -326,16 +327,25 @@ class LocalProvider:
                 del memory[node]
         async with asyncio.TaskGroup() as group:
             for node in names:
-                if self._is_wanted_back(node):
-                    group.create_task(self._take_away(node))
+                try:
+                    needed = self._care(node)
+                except PortError as error:
+                    log.warning("node_not_looked_after", node=node, why=str(error))
                     continue
-                if self._agent_runs(node) or self._folders.is_ending(node) or node in self._boots:
-                    continue
-                agent = self._agents.get(node)
-                if agent is None:
-                    self._boot_later(node)
-                elif self._dead.get(node) != agent:
-                    group.create_task(self._look_at_crash(node, agent))
+                if needed is not None:
+                    group.create_task(needed)
+
+    def _care(self, node: str) -> Coroutine[Any, Any, None] | None:
+        """What it needs now."""
+        if self._is_wanted_back(node):
+            return self._take_away(node)
+        if self._agent_runs(node) or self._folders.is_ending(node) or node in self._boots:
+            return None
+        agent = self._agents.get(node)
+        if agent is None:
+            self._boot_later(node)
+            return None
+        return self._look_at_crash(node, agent) if self._dead.get(node) != agent else None
 
     def _is_wanted_back(self, node: str) -> bool:
         """Its market wants it back now. If soon, the node is told."""

@@ -15,7 +15,15 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from holdfast.ports.errors import CapacityShort, Denied, OutcomeUnknown, PortError, Throttled, Unreachable
+from holdfast.ports.errors import (
+    CapacityShort,
+    Denied,
+    NotFound,
+    OutcomeUnknown,
+    PortError,
+    Throttled,
+    Unreachable,
+)
 
 LOOK_S = 4.0  # whoever asks for a state waits five
 ACT_S = 45.0
@@ -41,6 +49,7 @@ TABLE: tuple[tuple[type[PortError], str, tuple[str, ...]], ...] = (
         ),
     ),
     (Denied, "say in `conf` where slurm.conf is", ("onfiguration source", "configuration file")),
+    (NotFound, "", ("Invalid job id", "already completing or completed")),
     (Throttled, "", ("temporarily unable to accept job", "RPC limit exceeded", "Too many open")),
     (
         Denied,
@@ -106,6 +115,8 @@ class Commands:
         if said.code:
             error = _error(name, said, acted=False)
             raise error if isinstance(error, Denied) else Unreachable(str(error))
+        if said.out and not said.out.endswith("\n"):
+            raise Unreachable(f"what {name} said was cut off: {said.out[-80:]!r}")
         return said.out
 
     async def act(self, name: str, *words: str, text: bytes = b"") -> str:

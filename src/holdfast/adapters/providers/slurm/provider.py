@@ -249,7 +249,8 @@ class SlurmProvider:
     async def _keep_one(self, node: str) -> Job | None:
         jobs = await self._queue.of(node)
         if len(jobs) > 1:
-            await self._commands.act("scancel", *ids(jobs[1:]))
+            with contextlib.suppress(NotFound):  # it has ended meanwhile
+                await self._commands.act("scancel", *ids(jobs[1:]))
             log.warning("node_submitted_twice", node=node, kept=jobs[0].id, cancelled=ids(jobs[1:]))
         return jobs[0] if jobs else None
 
@@ -260,7 +261,7 @@ class SlurmProvider:
         answered does not matter: the queue tells."""
         try:
             await self._commands.act("scancel", *ids(jobs))
-        except OutcomeUnknown as error:
+        except (NotFound, OutcomeUnknown) as error:
             log.info("cancel_not_answered", node=node, why=str(error))
         until = time.monotonic() + END_S
         try:

@@ -1,0 +1,112 @@
+"""What the world is after a provider answered: a launch, a termination, a list.
+
+An answer that surely had no effect undoes what was asked for. Of one that may have had one nobody knows: the
+node stays in the books until its provider says that it is gone, and a provider that does not know of it is no
+proof as long as the machine may still come.
+"""
+
+from msgspec.structs import replace
+
+from holdfast.core import books, fold_market, index
+from holdfast.model import event as ev
+from holdfast.model.node import NodeState
+from holdfast.model.plan import AGAIN
+from holdfast.model.units import MINUTE
+from holdfast.model.verdict import Word
+from holdfast.model.world import World
+
+UNLISTED_MS = 2 * MINUTE  # a machine that was launched may be so long in coming into its provider's list
+DOUBLINGS_MAX = 30
+LATE_MS = 5 * MINUTE  # a launch that nobody answered may come to a machine so long after it was given up
+DEFINITE = frozenset({"CapacityShort", "Denied", "Throttled"})  # the request surely had no effect
+SHORT = frozenset({"CapacityShort"})  # nor did an earlier one for the same node: it would have been found
+
+
+def launched(world: World, event: ev.NodeLaunched) -> None:
+    node = world.nodes.get(event.node)
+    if node is None or node.joined_at:
+        return
+    launching = node.state is NodeState.LAUNCHING
+    state, since = (NodeState.BOOTING, event.at) if launching else (node.state, node.since)
+    index.put_node(world, replace(node, state=state, since=since, answered=True))
+    if launching:
+        note_pool(world, node.pool, failures_in_a_row=0, retry_at=0)
+        fold_market.watch_queue(world, node.pool, event.at)
+
+
+def may_come(world: World, event: ev.NodeTerminated) -> bool:
+    """Its launch was never answered, so its provider may be about to make it: then it stays in the books, and
+    is terminated again after a while. It may have been asked for once more until it was given up."""
+    node = world.nodes[event.node]
+    until = node.launched_at + world.policy.capacity.launch_timeout_ms + LATE_MS
+    return not node.answered and not node.joined_at and event.at < until
+
+
+def action_failed(world: World, event: ev.ActionFailed) -> None:
+    node = world.nodes.get(event.node)
+    if node is None:
+        return
+    policy = world.policy.capacity
+    state = world.pool_states[node.pool]
+    doubled = policy.backoff_ms << min(state.failures_in_a_row, DOUBLINGS_MAX)
+    wait = max(min(doubled, policy.backoff_max_ms), event.retry_after_ms)
+    if node.state is not NodeState.LAUNCHING:
+        index.put_node(world, replace(node, retry_at=event.at + wait))
+        return
+    if event.error == "CapacityShort":  # the offer's own: nothing else waits for it
+        fold_market.refused(world, node, event.at, event.why)
+    else:
+        note_pool(
+            world,
+            node.pool,
+            failures_in_a_row=state.failures_in_a_row + 1,
+            retry_at=event.at + wait,
+            why=event.why,
+        )
+    if event.error in (SHORT if event.action.startswith(AGAIN) else DEFINITE):
+        books.undo_node(world, node, event.at)
+        index.drop_node(world, node.id)
+
+
+def pool_listed(world: World, event: ev.PoolListed) -> None:
+    """What nobody knows is an orphan. What should have been there for a while and is not, has ended. What is
+    there though nobody answered its launch, was launched."""
+    world.orphans |= {name: event.pool for name in event.nodes if name not in world.nodes}
+    fold_market.still_there(world, event.pool, event.at)
+    fold_market.queued(world, event)
+    there = set(event.nodes)
+    for name in list(world.in_pool.get(event.pool, ())):
+        node = world.nodes[name]
+        if name in there and not node.answered:
+            launched(world, ev.NodeLaunched(at=event.at, node=name))
+        due = node.state is NodeState.BOOTING and event.asked_at - node.since >= UNLISTED_MS
+        if due and name not in there:
+            index.put_node(world, replace(node, clues=replace(node.clues, word=Word.STOPPED)))
+    world.agenda.note("pool", event.pool)
+
+
+def listed(world: World, event: ev.OffersListed) -> None:
+    """Spot nodes that are there cost what spot costs now; others keep the price they were launched at."""
+    pool = world.pools.get(event.pool)
+    if pool is None or not pool.lists_offers:
+        return
+    there = world.offers[pool.name] if event.offers is None else event.offers
+    fold_market.listed(world, pool, there, event.at)
+    if event.offers is None:
+        return
+    index.put_offers(world, pool.name, event.offers)
+    prices = {offer.name: offer.price_micro_usd for offer in event.offers if offer.spot}
+    for name in world.in_pool[pool.name]:
+        node = world.nodes[name]
+        price = prices.get(node.offer, node.price_micro_usd)
+        if node.spot and price != node.price_micro_usd and node.state is not NodeState.LAUNCHING:
+            index.put_node(world, books.reprice(world, node, event.at, price))
+    world.agenda.note("pool", pool.name)
+
+
+def note_pool(world: World, name: str, **changes: object) -> None:
+    state = replace(world.pool_states[name], **changes)
+    world.pool_states[name] = state
+    world.agenda.note("pool", name)
+    if state.retry_at:
+        world.agenda.at(state.retry_at, "pool", name)
