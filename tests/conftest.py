@@ -2,11 +2,19 @@
 
 import asyncio
 import inspect
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# What CI tries is the same each time: a new example that fails should be met by whoever looks for it. By hand
+# every run tries others.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 def pytest_configure() -> None:

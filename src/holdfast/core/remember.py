@@ -168,8 +168,6 @@ def fade(since_ms: float) -> float:
 
 def faded(record: OfferRecord, at: Instant) -> OfferRecord:
     """The same at that instant, later: everything is worth less, what is believed too."""
-    if not record.at:
-        return replace(record, at=max(0, at))
     if at <= record.at:
         return record
     left = fade(at - record.at)
