@@ -10,7 +10,7 @@ There is no task for a connection or a request: whoever is late is found by the 
 
 import asyncio
 import socket
-import ssl
+import zlib
 from typing import TYPE_CHECKING
 
 import httptools
@@ -74,6 +74,7 @@ class Down(asyncio.Protocol):
         "path",
         "paused",
         "peer",
+        "peer_hash",
         "pieces",
         "pipelined",
         "request_id",
@@ -94,6 +95,7 @@ class Down(asyncio.Protocol):
         self.backlog = b""
         self.paused = False
         self.peer = ""
+        self.peer_hash = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -101,6 +103,7 @@ class Down(asyncio.Protocol):
         if sock is not None and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.peer = (transport.get_extra_info("peername") or ("",))[0]
+            self.peer_hash = zlib.crc32(self.peer.encode())
         self.worker.downs.add(self)
         self.deadline = self.worker.now() + self.worker.wanted.head_within_s
         self.parser = httptools.HttpRequestParser(self)
@@ -130,7 +133,8 @@ class Down(asyncio.Protocol):
         if not self.in_head:
             return  # trailers, and what is pipelined
         self.headers += 1
-        self.headers_size += len(name) + len(value)
+        if self.head_size > HEAD_MAX:  # some of it may be the body
+            self.headers_size += len(name) + len(value)
         name = name.lower()
         if name not in OURS:
             if name == b"user-agent":
@@ -305,7 +309,3 @@ class Down(asyncio.Protocol):
         self.worker.downs.discard(self)
         if self.exchange is not None:
             self.exchange.left()
-
-    @property
-    def is_tls(self) -> bool:
-        return isinstance(self.transport.get_extra_info("ssl_object"), ssl.SSLObject)

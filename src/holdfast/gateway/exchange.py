@@ -29,72 +29,49 @@ if TYPE_CHECKING:
     from holdfast.gateway.service import Service
     from holdfast.gateway.worker import Worker
 
+LEARN_ALL = 1_000  # of the first answers all are learned from, then
+LEARN_EVERY = 8
 TAIL = 4_096  # of a long answer: its usage is there
 ANYBODY = Key("", b"")
 
 
 class Exchange:
-    __slots__ = (
-        "asked",
-        "body",
-        "chain",
-        "cost",
-        "down",
-        "excluded",
-        "first_at",
-        "freed",
-        "head",
-        "held_since",
-        "key",
-        "last_at",
-        "left_early",
-        "model",
-        "most",
-        "outputs",
-        "over",
-        "pieces",
-        "prefix",
-        "prompt_bytes",
-        "sent_body",
-        "service",
-        "short",
-        "started",
-        "status",
-        "strip",
-        "taken",
-        "text",
-        "to_chunk",
-        "tokens",
-        "tried",
-        "tries",
-        "winner",
-        "worker",
-    )
+    """Most requests change few of these: as defaults of the class they cost nothing to begin with."""
+
+    key: Key = ANYBODY
+    service: "Service | None" = None
+    model = ""
+    chain: PurseChain | None = None
+    taken: PurseTaken | None = None
+    short = 0  # how often quota had to be borrowed
+    tokens = 0  # reserved
+    cost = 0  # for the balance between replicas
+    prompt_bytes = 0
+    pieces = 0  # pictures and sounds
+    most: int | None = None  # tokens of one answer
+    outputs = 1
+    prefix: tuple[int, ...] | None = None
+    excluded: set[str] | None = None  # replicas that have failed it
+    tried = 0
+    winner: Try | None = None
+    strip = False  # its usage was not asked for
+    asked = False  # a replica has seen it
+    freed = False  # it was asked again because its replica was gone
+    left_early = False
+    to_chunk = False
+    over = False
+    first_at = 0.0
+    held_since = 0.0
+    sent_body = 0
+    status = 0
+    text = ""  # what was said so far, if it may have to be continued
+    head = b""
 
     def __init__(self, worker: "Worker", down: "Down") -> None:
         self.worker, self.down = worker, down
         self.started = self.last_at = worker.now()
-        self.first_at = self.held_since = 0.0
-        self.key: Key = ANYBODY
-        self.service: Service | None = None
-        self.model = ""
         self.body = down.body
-        self.chain: PurseChain | None = None
-        self.taken: PurseTaken | None = None
-        self.short = self.tokens = self.prompt_bytes = self.pieces = self.cost = 0
-        self.most: int | None = None
-        self.outputs = 1
-        self.prefix: tuple[int, ...] | None = None
-        self.excluded: set[str] | None = None
         self.tries: list[Try] = []
-        self.tried = 0
-        self.winner: Try | None = None
-        self.strip = self.over = self.freed = self.left_early = self.to_chunk = False
-        self.asked = False  # a replica has seen it
-        self.sent_body = 0
-        self.status = 0
-        self.text = ""
-        self.head = b""
 
     def lent(self) -> None:
         """The broker has answered: try again."""
@@ -475,18 +452,24 @@ class Exchange:
         self._end(0)
 
     def _end_with(self, usage: Usage | None, attempt: Try, *, finish: bool = True) -> None:
-        if usage is None or not usage.total:
+        total = usage.total if usage is not None else 0
+        if usage is None or not total:
             seen = attempt.events.count if attempt.events is not None else 0
             least = seen + self.worker.estimator.prompt(self.model, self.prompt_bytes, self.pieces)
             self._end(least if self.model and least > self.tokens else None, attempt, finish=finish)
             return
         if not self.left_early and attempt.up is not None and attempt.up.complete:
             self._learn(attempt, usage)
-        self._end(usage.total, attempt, usage, finish=finish)
+        self._end(total, attempt, usage, finish=finish)
 
     def _learn(self, attempt: Try, usage: Usage) -> None:
-        """From an answer that came whole: how much text a token is, how long answers are, and how fast."""
-        self.worker.estimator.learn(
+        """From an answer that came whole: how much text a token is, how long answers are, and how fast. Some
+        of them are enough, once many were seen."""
+        worker = self.worker
+        worker.learned += 1
+        if worker.learned > LEARN_ALL and worker.learned % LEARN_EVERY:
+            return
+        worker.estimator.learn(
             self.model,
             self.key.id,
             self.prompt_bytes,
@@ -528,11 +511,13 @@ class Exchange:
             worker.counts.refused(self.status)
         if self.key.id and self.model:
             self._note(attempt, usage)
+        self.winner = None  # no circle is left: it is gone when nobody holds it any more
         if finish and not self.left_early:
             self.down.finished()
 
     def _note(self, attempt: Try | None, usage: Usage | None) -> None:
         """For the one who looks for keys that work for nobody."""
+        assert self.service is not None
         made = usage.completion if usage is not None else 0
         events = attempt.events if attempt is not None else None
         if not made and events is not None:
@@ -546,9 +531,9 @@ class Exchange:
             undelivered_tokens=made if self.left_early else 0,
             hit_max_tokens=self.most is not None and made >= self.most > 0,
             finish_length=events is not None and events.length,
-            source_hash=zlib.crc32(self.down.peer.encode()),
+            source_hash=self.down.peer_hash,
             agent_hash=zlib.crc32(self.down.agent),
-            model_hash=zlib.crc32(self.model.encode()),
+            model_hash=self.service.hash,
         )
         self.worker.saw((self.key.id, self.worker.now(), seen))
 

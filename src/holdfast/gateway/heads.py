@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from holdfast.gateway.service import Target
     from holdfast.gateway.up import Up
 
+STATUS_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, why) for status, why in replies.REASONS.items()}
+
 
 def request(exchange: "Exchange", target: "Target") -> bytes:
     down, body = exchange.down, exchange.body
@@ -32,7 +34,7 @@ def answer(exchange: "Exchange", attempt: "Try", up: "Up", length: int) -> bytes
     """`length`: of the body, if all of it is there; -1: more will come."""
     worker, down = exchange.worker, exchange.down
     status = up.status
-    lines = [b"HTTP/1.1 %d %s\r\n" % (status, replies.REASONS.get(status, b"-"))]
+    lines = [STATUS_LINES.get(status) or b"HTTP/1.1 %d -\r\n" % status]
     lines += [b"%s: %s\r\n" % header for header in up.headers]
     if up.is_head or (length < 0 and attempt.events is None):
         length = up.length

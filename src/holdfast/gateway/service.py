@@ -1,5 +1,6 @@
 """A service as a worker sees it: its replicas, who waits for them, and how it goes."""
 
+import zlib
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from holdfast.gateway.exchange import Exchange
     from holdfast.gateway.worker import Worker
 
+NOTE_EVERY = 8  # gaps between events: some say what is usual
+
 
 class Target(msgspec.Struct, frozen=True):
     """How a replica is reached."""
@@ -32,6 +35,7 @@ class Service:
     def __init__(self, wanted: settings.Service, worker: "Worker") -> None:
         self.worker = worker
         self.name = wanted.name
+        self.hash = zlib.crc32(wanted.name.encode())
         self.pool = Pool(wanted.name)
         self.targets: dict[str, Target] = {}
         self.tries = Tries(worker.now())
@@ -117,8 +121,9 @@ class Service:
         self.first_tokens.note(after_s)
 
     def went_on(self, after_s: float) -> None:
-        self.tries.gaps.note(after_s)
         self.gaps.note(after_s)
+        if self.gaps.noted % NOTE_EVERY == 0:
+            self.tries.gaps.note(after_s)
 
     def answered(self, replica: Replica, status: int, now: float) -> None:
         if status < 500 and status != 429:

@@ -64,6 +64,7 @@ class Up(asyncio.Protocol):
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.asked: Asked | None = None
+        self.parser = httptools.HttpResponseParser(self)  # one answer after the other
         self.used = False  # it has answered before
         self.reused = False
 
@@ -89,7 +90,6 @@ class Up(asyncio.Protocol):
         self.content_type = b""
         self.length = -1
         self.retry_after = b""
-        self.parser = httptools.HttpResponseParser(self)
 
     # what the parser tells
 
