@@ -35,6 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int_]
+Bools = NDArray[np.bool_]
 
 MEANS_HOURS: Final = (0.7, 3.0, 12.0, 48.0)
 AWAY_HOURS: Final = (0.12, *MEANS_HOURS)
@@ -133,20 +135,57 @@ def chances(grid: Grid, since_hours: float | None, there: bool) -> Floats:
     return found
 
 
+class Beliefs:
+    """What is believed of many things at once, a row each; as `Belief`, of which it is the quicker half."""
+
+    def __init__(self, count: int, grid: Grid = SPOT_GRID) -> None:
+        self.grid = grid
+        self._log_weights = np.zeros((count, len(grid.stays)))
+        self._seen_at, self._there = np.full(count, np.nan), np.zeros(count, np.bool_)
+
+    def see(self, at: float, rows: Ints, there: Bools) -> None:
+        since, known = at - self._seen_at[rows], self._log_weights[rows]
+        chance = np.clip(self._chances(at, rows), TINY, 1 - TINY)
+        known *= np.where(np.isnan(since), 1.0, 0.5 ** (since / FADES_HOURS))[:, None]
+        known += np.log(np.where(there[:, None], chance, 1 - chance))
+        self._log_weights[rows] = known - known.max(axis=1, keepdims=True)
+        self._seen_at[rows], self._there[rows] = at, there
+
+    def weights(self, rows: Ints) -> Floats:
+        raw = np.exp(self._log_weights[rows])
+        weights: Floats = raw / raw.sum(axis=1, keepdims=True)
+        return weights
+
+    def promises(self, at: float, rows: Ints, within: float) -> Floats:
+        stays = self.grid.stays * -np.expm1(-within / self.grid.stays)
+        found: Floats = (self.weights(rows) * self._chances(at, rows) * stays).sum(axis=1)
+        return found
+
+    def _chances(self, at: float, rows: Ints) -> Floats:
+        since = (at - self._seen_at[rows])[:, None]
+        fades = np.where(np.isnan(since), 0.0, np.exp(-since * self.grid.pace))
+        found: Floats = self.grid.usually + (self._there[rows, None] - self.grid.usually) * fades
+        return found
+
+
 class Zones:
-    """What is believed of several zones of one market, and of the market as a whole."""
+    """What each of several watchers believes of its zones, and of its market as a whole. `who` are watchers,
+    and each knows only what it has seen itself."""
 
-    def __init__(self, count: int) -> None:
-        self.each = [Belief() for _ in range(count)]
-        self.whole = Belief()
+    def __init__(self, count: int, watchers: int = 1) -> None:
+        self.count = count
+        self.each, self.whole = Beliefs(watchers * count), Beliefs(watchers)
 
-    def see(self, at: float, zone: int, there: bool) -> None:
-        self.each[zone].see(at, there)
-        self.whole.see(at, there)
+    def see(self, at: float, who: Ints, zones: Ints, there: Bools) -> None:
+        self.each.see(at, who * self.count + zones, there)
+        self.whole.see(at, who, there)
 
-    def look_at(self, at: float) -> int:
-        """Where to try next."""
-        return max(range(len(self.each)), key=lambda zone: self.each[zone].promises(at, LOOK_AHEAD_HOURS))
+    def look_at(self, at: float, who: Ints) -> Ints:
+        """Where each should try next."""
+        rows = (who[:, None] * self.count + np.arange(self.count)).ravel()
+        promises = self.each.promises(at, rows, LOOK_AHEAD_HOURS).reshape(len(who), self.count)
+        zones: Ints = promises.argmax(axis=1)
+        return zones
 
-    def weights(self) -> Floats:
-        return self.whole.weights()
+    def weights(self, who: Ints) -> Floats:
+        return self.whole.weights(who)
