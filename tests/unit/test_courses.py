@@ -90,7 +90,7 @@ def test_it_begins_on_spot_while_there_is_time() -> None:
     play = Late()
     (launch,) = of(do.LaunchNode, play.settle())
     assert (launch.offer, play.way) == ("spot", Way.SPOT)
-    assert play.world.courses["job"].why.startswith("spot: ")
+    assert play.world.courses["job"].why.startswith("$")
 
 
 def test_with_no_time_to_lose_it_goes_on_demand_at_once() -> None:
@@ -189,7 +189,7 @@ def test_it_is_explained() -> None:
     play.settle()
     told = explain_workload(play.world, "job", play.now + MINUTE).because
     assert "10.0 h to the deadline, 4.0 h of work not saved yet" in told
-    assert any(line.startswith("its way is spot for 60 s: spot: $") for line in told)
+    assert any(line.startswith("its way is spot for 60 s: $") for line in told)
 
 
 @pytest.mark.parametrize("price", [0, SPOT])

@@ -47,7 +47,7 @@ def test_with_time_and_spot_it_runs_on_spot_and_says_what_else_would_cost() -> N
     found = at(JOB.begun)
     assert found.way is Way.SPOT
     assert found.costs[Way.SPOT] == min(found.costs.values())
-    assert found.why.startswith("spot: $")
+    assert found.why.startswith("$"), "the way itself is told by the action"
     assert "on demand $" in found.why
 
 
@@ -59,7 +59,7 @@ def test_it_is_to_be_asked_again_before_it_is_too_late() -> None:
 def test_at_the_last_instant_it_goes_on_demand() -> None:
     found = at(safe_until(JOB, 0))
     assert found.way is Way.ON_DEMAND
-    assert found.why == "on demand: 10.0 h of work left, 10.2 h to the deadline"
+    assert found.why == "10.0 h of work left, 10.2 h to the deadline"
 
 
 class Life:

@@ -13,6 +13,10 @@ deadline, for every amount of work left, with and without a node, while spot is 
 hypotheses' costs of each way are weighed by what is believed. We see whether spot is there whatever we do, so
 there is nothing to be learnt by trying, and weighing is as good as planning to learn.
 
+A hypothesis does not hold for ever: with every coming and going one mean in ten is another (`onoff.ANEW`).
+Otherwise whoever believes in a gap without end would think slack almost worthless and spend it on waiting,
+though after the gap there may be short ones for which it is worth much.
+
 Several zones are one market (`onoff.Zones`): spot is there if the last look found some.
 
 Refused: rules of thumb such as keeping pace with a straight line from start to deadline (Uniform Progress).
@@ -33,9 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.model.course import Way
-from holdfast.reliability.onoff import AWAYS, STAYS, Floats
-
-Ints = NDArray[np.int_]
+from holdfast.reliability.onoff import AWAYS, SPOT_GRID, STAYS, Floats, Ints
 
 STEPS: Final = 256  # the outlook divides the time to the deadline into at most so many
 NEVER: Final = 1e7  # dollars: there is no way to make it
@@ -110,12 +112,14 @@ class Outlook:
 
     def _fill(self, costs: NDArray[np.float32], later: Floats, goes: Floats, comes: Floats) -> None:
         """The costs with one step more to go."""
-        none_away, none_there, spot, paid_away, paid_there = (later[:, each] for each in range(len(STANDINGS)))
-        wait_away = none_away * (1 - comes) + none_there * comes
-        wait_there = none_away * goes + none_there * (1 - goes)
-        on_spot = none_away * goes + spot * (1 - goes)
-        on_away = paid_away * (1 - comes) + paid_there * comes
-        on_there = paid_away * goes + paid_there * (1 - goes)
+        none_away, none_there, spot, paid_away, paid_there = (
+            later[:, each] for each in range(len(STANDINGS))
+        )
+        none_gone, paid_gone = (SPOT_GRID.stay_anew(each) * goes for each in (none_away, paid_away))
+        none_back, paid_back = (SPOT_GRID.away_anew(each) * comes for each in (none_there, paid_there))
+        wait_away, wait_there = none_away * (1 - comes) + none_back, none_gone + none_there * (1 - goes)
+        on_away, on_there = paid_away * (1 - comes) + paid_back, paid_gone + paid_there * (1 - goes)
+        on_spot = none_gone + spot * (1 - goes)
         dear, cheap = (p * self.step for p in (self.terms.on_demand_price, self.terms.spot_price))
         start_spot = cheap + self._again.of(on_spot)
         found = (

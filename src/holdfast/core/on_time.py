@@ -92,7 +92,7 @@ def course(job: Job, progress: Progress, now: Instant, outlook: Outlook, weights
     step = round(outlook.terms.step * HOUR)
     if now >= until:
         why = f"{seconds(job.work_ms - progress.saved_ms)} of work left, {_left(job, now)} to the deadline"
-        return Course(Way.ON_DEMAND, f"on demand: {why}", until, now + step, {})
+        return Course(Way.ON_DEMAND, why, until, now + step, {})
     found = outlook.choose(_standing(job, progress, now), weights)
     costs = {way: round(cost * DOLLAR) for way, cost in found.costs.items()}
     ask_at = now + step if found.way is Way.ON_DEMAND else min(until, now + step)
@@ -112,10 +112,10 @@ def _standing(job: Job, progress: Progress, now: Instant) -> Standing:
 
 def _why(job: Job, way: Way, costs: dict[Way, MicroUsd], now: Instant, until: Instant) -> str:
     if way not in costs:
-        return f"on demand: {_left(job, now)} to the deadline, and no other way is certain"
+        return f"{_left(job, now)} to the deadline, and no other way is certain"
     others = ", ".join(f"{other} {usd(cost)}" for other, cost in costs.items() if other is not way)
     against = f" (against {others})" if others else ""
-    return f"{way}: {usd(costs[way])} expected{against}, safe for {seconds(until - now)}"
+    return f"{usd(costs[way])} expected{against}, safe for {seconds(until - now)}"
 
 
 def _left(job: Job, now: Instant) -> str:
