@@ -7,6 +7,8 @@ restart; a late job is counted apart. The oracle knows the record; everybody els
 Single: one zone. Multi: several zones at a time, one look a step (`_deadline_world`). With many zones spot is
 always found somewhere, so each record is run with two and three zones that are neighbours in the list, with
 two and three far apart, and with all; the figure is the mean of all these jobs, by kind in `multi_sets`.
+
+Jobs of the same terms go side by side, which is only a matter of speed: none knows of another.
 """
 
 import argparse
@@ -40,9 +42,7 @@ POLICIES: dict[str, Maker] = {
     "on_demand": OnDemand,
 }
 MADE = 6
-
-
-TOGETHER = 25  # records that one process goes through at a time
+TOGETHER = 25  # markets that one process goes through at a time
 
 
 class Job(NamedTuple):
@@ -110,7 +110,7 @@ def _all(kind: str, found: list[Market], *, with_oracle: bool, jobs: int) -> Run
             for name, all_ in runs.items():
                 together[name] += all_
             done += len(batch)
-            _say(f"{kind}: {done} of {len(found)} records, {time.monotonic() - begun:.0f} s")
+            _say(f"{kind}: {done} of {len(found)} markets, {time.monotonic() - begun:.0f} s")
     for deadline, restart in product(DEADLINE_HOURS, RESTART_HOURS):
         these = {
             name: [job for job in all_ if job[1:3] == (deadline, restart)] for name, all_ in together.items()
