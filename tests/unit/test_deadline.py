@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core import deadline
 from holdfast.core.deadline import Choice, Outlook, Standing, Terms, after_step, is_certain
 from holdfast.model.course import Way
 from holdfast.reliability import onoff
@@ -126,17 +127,19 @@ def test_several_jobs_are_told_what_each_would_be_told_alone() -> None:
         assert found.costs == pytest.approx(alone.costs)
 
 
-def test_waiting_in_a_gap_that_seems_endless_is_worth_less_if_the_next_may_be_short(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Slack is of use after the gap."""
+def test_slack_is_worth_something_in_a_gap_that_seems_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is over, or tomorrow, the market may be one in which it is worth much."""
     endless = (SPOT_GRID.aways == SPOT_GRID.aways.max()) / 4
 
-    def gain() -> float:
+    def hour_of_slack() -> float:
         plan = Outlook(Terms(40.0, 46.0, 0.1, STEP, PRICES[Way.SPOT], PRICES[Way.ON_DEMAND]))
-        costs = plan.choose(standing(40.0, 46.0, there=False), endless).costs
-        return costs[Way.ON_DEMAND] - costs[Way.WAIT]
+        most, less = (
+            min(plan.choose(standing(40.0, left, there=False), endless).costs.values())
+            for left in (46.0, 45.0)
+        )
+        return less - most
 
-    now = gain()
+    worth = hour_of_slack()
     monkeypatch.setattr(onoff, "ANEW", 0.0)
-    assert now < 0.95 * gain()
+    monkeypatch.setattr(deadline, "FADES_HOURS", 1e9)
+    assert worth > 2 * hour_of_slack(), "if the hypothesis held for ever"

@@ -87,6 +87,7 @@ def test_a_job_of_minutes_is_planned_in_seconds_but_asked_once_a_minute() -> Non
     assert found.ask_at == MINUTE
 
 
+@settings(deadline=None)
 @given(st.integers(0, 8 * MINUTE), st.integers(0, 90), st.sampled_from(Way), st.booleans())
 def test_nobody_is_told_a_cost_that_cannot_be(now: int, saved: int, way: Way, there: bool) -> None:
     """Close to the net the outlook, which counts in whole steps, may think that nothing works out."""

@@ -13,7 +13,8 @@ deadline, for every amount of work left, with and without a node, while spot is 
 hypotheses' costs of each way are weighed by what is believed. We see whether spot is there whatever we do, so
 there is nothing to be learnt by trying, and weighing is as good as planning to learn.
 
-A hypothesis does not hold for ever: with every coming and going one mean in ten is another (`onoff.ANEW`).
+A hypothesis does not hold for ever: with every coming and going one mean in ten is another (`onoff.ANEW`),
+and after a day, when half of the evidence has faded, half of the hypotheses are (`onoff.FADES_HOURS`).
 Otherwise whoever believes in a gap without end would think slack almost worthless and spend it on waiting,
 though after the gap there may be short ones for which it is worth much.
 
@@ -37,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.model.course import Way
-from holdfast.reliability.onoff import AWAYS, SPOT_GRID, STAYS, Floats, Ints
+from holdfast.reliability.onoff import AWAYS, FADES_HOURS, SPOT_GRID, STAYS, Floats, Ints
 
 STEPS: Final = 256  # the outlook divides the time to the deadline into at most so many
 NEVER: Final = 1e7  # dollars: there is no way to make it
@@ -107,8 +108,11 @@ class Outlook:
         self._cost[0] = np.where(work <= 0, 0, NEVER)[:, None, None]
         self._away_after = np.array((np.exp(-terms.step / AWAYS), -np.expm1(-terms.step / STAYS)))
         goes, comes = (-np.expm1(-self.step / mean) for mean in (STAYS, AWAYS))
+        another = 1 - 0.5 ** (self.step / FADES_HOURS)
         for left in range(1, steps + 1):
-            self._fill(self._cost[left], self._cost[left - 1].astype(float), goes, comes)
+            later = self._cost[left - 1].astype(float)
+            later += another * (later.mean(axis=-1, keepdims=True) - later)
+            self._fill(self._cost[left], later, goes, comes)
 
     def _fill(self, costs: NDArray[np.float32], later: Floats, goes: Floats, comes: Floats) -> None:
         """The costs with one step more to go."""
