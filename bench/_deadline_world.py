@@ -27,6 +27,7 @@ Bools = NDArray[np.bool_]
 WORK_HOURS = 48.0
 RESTART_HOURS = (0.02, 0.05, 0.1)
 ON_DEMAND_PRICE, SPOT_PRICE = 3.06, 0.9731
+PRICES = {Way.WAIT: 0.0, Way.SPOT: SPOT_PRICE, Way.ON_DEMAND: ON_DEMAND_PRICE}
 
 
 class Market(NamedTuple):
@@ -50,12 +51,24 @@ class Look:
         return bool(self.there[zone])
 
 
-class Policy(Protocol):
-    def begin(self, terms: Terms, zones: int) -> None: ...
+class View(NamedTuple):
+    """What a job sees at the beginning of a step. `zone`: where it runs on spot. `lost`: where it has just
+    been lost. `now.spot_there` is only known of the zone it runs in: whoever wants to know of another has one
+    look, if it is `left`."""
 
-    def choose(self, hour: float, now: Standing, zone: int | None, lost: int | None, look: Look) -> "Move":
-        """`zone`: where it runs on spot. `lost`: where it has just been lost. `now.spot_there` is only known
-        of the zone it runs in: whoever wants to know of another has one look, if it is `left`."""
+    job: int
+    now: Standing
+    zone: int | None
+    lost: int | None
+    look: Look
+
+
+class Policy(Protocol):
+    """For several jobs of the same terms, side by side, each in its own market; none knows of another."""
+
+    def begin(self, terms: Terms, zones: int, jobs: int) -> None: ...
+
+    def choose(self, hour: float, views: "list[View]") -> "list[Move]": ...
 
 
 class Move(NamedTuple):
@@ -80,33 +93,51 @@ def terms_of(market: Market, deadline_hours: float, restart_hours: float) -> Ter
     )
 
 
-def follow(market: Market, terms: Terms, policy: Policy) -> Run:
-    steps = round(terms.time / terms.step)
-    work, restart, way, zone = terms.work, 0.0, Way.WAIT, 0
-    cost, launches = 0.0, 0
-    policy.begin(terms, len(market.there))
-    for step in range(steps):
-        there = market.there[:, step]
-        lost = zone if way is Way.SPOT and not there[zone] else None
+class Life:
+    """One job in its market."""
+
+    def __init__(self, job: int, market: Market, terms: Terms) -> None:
+        self.job, self.market, self.terms = job, market, terms
+        self.work, self.restart, self.way, self.zone = terms.work, 0.0, Way.WAIT, 0
+        self.cost, self.launches = 0.0, 0
+
+    def view(self, step: int, steps: int) -> View:
+        there = self.market.there[:, step]
+        lost = self.zone if self.way is Way.SPOT and not there[self.zone] else None
         if lost is not None:
-            way, restart = Way.WAIT, 0.0
-        on_spot = zone if way is Way.SPOT else None
-        now = Standing(work, (steps - step) * terms.step, way, restart, on_spot is not None)
-        look = Look(there, left=on_spot is None and lost is None)
-        move = policy.choose(step * terms.step, now, on_spot, lost, look)
-        if move.way is Way.SPOT and not there[move.zone]:
-            raise ValueError(f"{type(policy).__name__} takes spot where there is none")
-        stays = move.way is way and (way is not Way.SPOT or move.zone == zone)
-        if not stays:
+            self.way, self.restart = Way.WAIT, 0.0
+        on_spot = self.zone if self.way is Way.SPOT else None
+        left = (steps - step) * self.terms.step
+        self.now = Standing(self.work, left, self.way, self.restart, on_spot is not None)
+        return View(self.job, self.now, on_spot, lost, Look(there, left=on_spot is None and lost is None))
+
+    def take(self, step: int, move: "Move") -> None:
+        if move.way is Way.SPOT and not self.market.there[move.zone, step]:
+            raise ValueError(f"job {self.job} takes spot where there is none")
+        now = self.now
+        if move.way is not self.way or (self.way is Way.SPOT and move.zone != self.zone):
             now = msgspec.structs.replace(now, way=Way.WAIT, restart_left=0.0)
-            launches += move.way is not Way.WAIT
-        work, restart = after_step(terms, now, move.way)
-        way, zone = move
-        price = {Way.WAIT: 0.0, Way.SPOT: SPOT_PRICE, Way.ON_DEMAND: ON_DEMAND_PRICE}[way]
-        cost += price * terms.step
-        if work <= 1e-9:
-            return Run(cost, launches, late=False)
-    return Run(cost, launches, late=True)
+            self.launches += move.way is not Way.WAIT
+        self.work, self.restart = after_step(self.terms, now, move.way)
+        self.way, self.zone = move
+        self.cost += PRICES[move.way] * self.terms.step
+
+    @property
+    def is_done(self) -> bool:
+        return self.work <= 1e-9
+
+
+def follow(markets: list[Market], terms: Terms, policy: Policy) -> list[Run]:
+    """A job in each of these markets, which have as many zones each."""
+    steps = round(terms.time / terms.step)
+    lives = [Life(job, market, terms) for job, market in enumerate(markets)]
+    policy.begin(terms, len(markets[0].there), len(markets))
+    for step in range(steps):
+        going = [life for life in lives if not life.is_done]
+        views = [life.view(step, steps) for life in going]
+        for life, move in zip(going, policy.choose(step * terms.step, views) if views else [], strict=True):
+            life.take(step, move)
+    return [Run(life.cost, life.launches, late=not life.is_done) for life in lives]
 
 
 def score(cost: float) -> float:

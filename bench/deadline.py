@@ -7,13 +7,18 @@ restart; a late job is counted apart. The oracle knows the record; everybody els
 Single: one zone. Multi: several zones at a time, one look a step (`_deadline_world`). With many zones spot is
 always found somewhere, so each record is run with two and three zones that are neighbours in the list, with
 two and three far apart, and with all; the figure is the mean of all these jobs, by kind in `multi_sets`.
+
+Jobs of the same terms go side by side, which is only a matter of speed: none knows of another.
 """
 
 import argparse
 import os
 import statistics
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -22,7 +27,6 @@ from bench._deadline_world import (
     RESTART_HOURS,
     Maker,
     Market,
-    Run,
     follow,
     markets,
     score,
@@ -38,18 +42,19 @@ POLICIES: dict[str, Maker] = {
     "on_demand": OnDemand,
 }
 MADE = 6
+TOGETHER = 25  # markets that one process goes through at a time
 
 
-class Case(NamedTuple):
-    """Jobs of the same terms, that one process goes through."""
-
+class Job(NamedTuple):
+    market: str
     deadline_hours: float
     restart_hours: float
-    markets: list[Market]
-    with_oracle: bool
+    score: float
+    launches: float
+    late: bool
 
 
-Runs = dict[str, list[tuple[str, float, float, bool]]]  # by policy: the market's name, score, launches, late
+Runs = dict[str, list[Job]]  # by policy
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +68,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     folder = args.data / "spot_deadline"
     records = list(markets(folder)) if folder.exists() else []
     if not records:
-        print(f"no records in {folder}: made-up markets instead")
+        _say(f"no records in {folder}: made-up markets instead")
         records = list(synthetic(1, MADE))
     measured: dict[str, object] = {}
     for kind in ("single", "multi"):
@@ -94,50 +99,72 @@ def parts(market: Market, number: int) -> Iterator[Market]:
 
 
 def _all(kind: str, found: list[Market], *, with_oracle: bool, jobs: int) -> Runs:
+    """What came of every job, with word on the way: it takes minutes."""
     together: Runs = {name: [] for name in (*POLICIES, *(["oracle"] if with_oracle else []))}
-    cases = [
-        Case(deadline, restart, reaching, with_oracle)
-        for deadline, restart in product(DEADLINE_HOURS, RESTART_HOURS)
-        if (reaching := [m for m in found if m.there.shape[1] * m.step_hours >= deadline])
-    ]
+    batches, begun, done = list(_batches(found)), time.monotonic(), 0
     with ProcessPoolExecutor(jobs) as pool:
-        for case, runs in zip(cases, pool.map(_case, cases) if jobs > 1 else map(_case, cases), strict=True):
+        work = partial(_run_batch, with_oracle=with_oracle)
+        for batch, runs in zip(
+            batches, pool.map(work, batches) if jobs > 1 else map(work, batches), strict=True
+        ):
             for name, all_ in runs.items():
                 together[name] += all_
-            said = ", ".join(f"{name} {_summary(all_)['score']:.1f}" for name, all_ in runs.items())
-            print(
-                f"{kind}: deadline {case.deadline_hours:g} h, restart {case.restart_hours:g} h: {said}",
-                flush=True,
-            )
+            done += len(batch)
+            _say(f"{kind}: {done} of {len(found)} markets, {time.monotonic() - begun:.0f} s")
+    for deadline, restart in product(DEADLINE_HOURS, RESTART_HOURS):
+        these = {
+            name: [job for job in all_ if job[1:3] == (deadline, restart)] for name, all_ in together.items()
+        }
+        if these["ours"]:
+            scores = ", ".join(f"{name} {_summary(all_)['score']:.1f}" for name, all_ in these.items())
+            _say(f"{kind}: deadline {deadline:g} h, restart {restart:g} h: {scores}")
     return together
 
 
-def _case(case: Case) -> Runs:
-    runs: Runs = {name: [] for name in POLICIES}
-    for market in case.markets:
-        terms = terms_of(market, case.deadline_hours, case.restart_hours)
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _batches(found: list[Market]) -> Iterator[list[Market]]:
+    """Those in a batch have the same shape: the oracle takes them together."""
+    alike: dict[tuple[float, tuple[int, ...]], list[Market]] = {}
+    for market in found:
+        alike.setdefault((market.step_hours, market.there.shape), []).append(market)
+    for markets_ in alike.values():
+        for begin in range(0, len(markets_), TOGETHER):
+            yield markets_[begin : begin + TOGETHER]
+
+
+def _run_batch(batch: list[Market], *, with_oracle: bool) -> Runs:
+    runs: Runs = {}
+    reach = batch[0].there.shape[1] * batch[0].step_hours
+    for deadline, restart in product(DEADLINE_HOURS, RESTART_HOURS):
+        if deadline > reach:
+            continue
+        terms = terms_of(batch[0], deadline, restart)
         for name, make in POLICIES.items():
-            done: Run = follow(market, terms, make())
-            runs[name].append((market.name, score(done.cost), done.launches, done.late))
-        if case.with_oracle:
-            cost, launches = oracle(market, terms)
-            runs.setdefault("oracle", []).append((market.name, score(cost), launches, False))
+            for market, done in zip(batch, follow(batch, terms, make()), strict=True):
+                job = Job(market.name, deadline, restart, score(done.cost), done.launches, done.late)
+                runs.setdefault(name, []).append(job)
+        for market, (cost, launches) in zip(batch, oracle(batch, terms), strict=True) if with_oracle else ():
+            job = Job(market.name, deadline, restart, score(cost), launches, late=False)
+            runs.setdefault("oracle", []).append(job)
     return runs
 
 
-def _summary(runs: list[tuple[str, float, float, bool]]) -> dict[str, float]:
+def _summary(runs: list[Job]) -> dict[str, float]:
     return {
-        "score": round(statistics.mean(run[1] for run in runs), 2) if runs else 0.0,
-        "misses": sum(run[3] for run in runs),
-        "launches_per_job": round(statistics.mean(run[2] for run in runs), 1) if runs else 0.0,
+        "score": round(statistics.mean(job.score for job in runs), 2) if runs else 0.0,
+        "misses": sum(job.late for job in runs),
+        "launches_per_job": round(statistics.mean(job.launches for job in runs), 1) if runs else 0.0,
     }
 
 
 def _by_set(runs: Runs) -> dict[str, dict[str, float]]:
-    names = dict.fromkeys(run[0] for run in runs["ours"])
+    names = dict.fromkeys(job.market for job in runs["ours"])
     return {
         name: {
-            policy: _summary([run for run in all_ if run[0] == name])["score"]
+            policy: _summary([job for job in all_ if job.market == name])["score"]
             for policy, all_ in runs.items()
         }
         for name in names

@@ -69,12 +69,20 @@ def test_nobody_meets_a_deadline_for_less_than_whoever_knows_the_record() -> Non
     for kind, market in synthetic(seed=1, count=1):
         part = next(parts(market, 0)) if kind == "multi" else market
         terms = terms_of(part, deadline_hours=52.0, restart_hours=0.1)
-        least, launches = oracle(part, terms)
+        ((least, launches),) = oracle([part], terms)
         assert launches >= 1
         for make in POLICIES.values():
-            done = follow(part, terms, make())
+            (done,) = follow([part], terms, make())
             assert not done.late
             assert done.cost >= least - 0.5
+
+
+def test_jobs_with_a_deadline_that_are_run_side_by_side_do_as_they_would_alone() -> None:
+    made = [next(parts(market, 0)) for kind, market in synthetic(seed=2, count=3) if kind == "multi"]
+    terms = terms_of(made[0], deadline_hours=52.0, restart_hours=0.1)
+    for make in POLICIES.values():
+        assert follow(made, terms, make()) == [follow([market], terms, make())[0] for market in made]
+    assert oracle(made, terms) == [oracle([market], terms)[0] for market in made]
 
 
 def test_each_way_to_serve_on_spot_is_measured_alike(

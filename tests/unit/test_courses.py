@@ -90,7 +90,7 @@ def test_it_begins_on_spot_while_there_is_time() -> None:
     play = Late()
     (launch,) = of(do.LaunchNode, play.settle())
     assert (launch.offer, play.way) == ("spot", Way.SPOT)
-    assert play.world.courses["job"].why.startswith("spot: ")
+    assert play.world.courses["job"].why.startswith("$")
 
 
 def test_with_no_time_to_lose_it_goes_on_demand_at_once() -> None:
@@ -151,6 +151,32 @@ def test_it_goes_back_to_spot_when_that_is_cheaper() -> None:
     assert play.home == "spot"
 
 
+@pytest.mark.parametrize(("deadline", "work"), [(600, 240), (120, 60), (60, 20)])
+def test_a_node_on_demand_that_was_ordered_is_not_left_standing(deadline: int, work: int) -> None:
+    """That it came sooner than was feared makes waiting look safe for longer; but it is here now."""
+    play = Late(deadline=deadline * MINUTE, work=work * MINUTE)
+    play.spot_there = False
+    while play.way is not Way.ON_DEMAND:
+        play.minute()
+    while not play.done:
+        play.minute()
+        assert play.way is Way.ON_DEMAND
+        assert (
+            not [node for node in play.world.nodes.values() if node.state == "ready"]
+            or play.home
+            or play.done
+        )
+
+
+def test_a_way_is_taken_since_it_was_taken_first() -> None:
+    play = Late()
+    play.minute()
+    asked, since = play.world.courses["job"].ask_at, play.now
+    while play.world.courses["job"].ask_at == asked:
+        play.minute()
+    assert (play.way, play.world.courses["job"].since) == (Way.SPOT, since)
+
+
 def test_the_deadline_counts_from_the_first_apply_and_survives_a_restart() -> None:
     play = Late()
     play.settle()
@@ -189,7 +215,7 @@ def test_it_is_explained() -> None:
     play.settle()
     told = explain_workload(play.world, "job", play.now + MINUTE).because
     assert "10.0 h to the deadline, 4.0 h of work not saved yet" in told
-    assert any(line.startswith("its way is spot for 60 s: spot: $") for line in told)
+    assert any(line.startswith("its way is spot for 60 s: $") for line in told)
 
 
 @pytest.mark.parametrize("price", [0, SPOT])

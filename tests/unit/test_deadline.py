@@ -2,13 +2,16 @@
 
 import functools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.core import deadline
 from holdfast.core.deadline import Choice, Outlook, Standing, Terms, after_step, is_certain
 from holdfast.model.course import Way
-from holdfast.reliability.onoff import Belief
+from holdfast.reliability import onoff
+from holdfast.reliability.onoff import SPOT_GRID, Belief
 
 STEP = 0.5
 PRICES = {Way.WAIT: 0.0, Way.SPOT: 1.0, Way.ON_DEMAND: 3.0}
@@ -106,3 +109,37 @@ def test_a_choice_tells_what_the_others_would_cost() -> None:
 def test_it_is_cheaper_than_on_demand_wherever_spot_comes_now_and_then(there: str) -> None:
     ways, _ = lived(outlook(10.0, 20.0), there)
     assert cost(ways) < 30.0
+
+
+def test_several_jobs_are_told_what_each_would_be_told_alone() -> None:
+    plan, dice = outlook(), np.random.default_rng(1)
+    jobs = [
+        standing(work, left, way, there=there)
+        for work, left in ((10.0, 14.0), (9.0, 2.0), (0.4, 1.0), (3.0, 3.5))
+        for way in Way
+        for there in (way is Way.SPOT, True)
+    ]
+    weights = dice.dirichlet(np.ones(20), len(jobs))
+    together = plan.choose_each(jobs, weights)
+    for job, its, found in zip(jobs, weights, together, strict=True):
+        alone = plan.choose(job, its)
+        assert found.way is alone.way
+        assert found.costs == pytest.approx(alone.costs)
+
+
+def test_slack_is_worth_something_in_a_gap_that_seems_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is over, or tomorrow, the market may be one in which it is worth much."""
+    endless = (SPOT_GRID.aways == SPOT_GRID.aways.max()) / 4
+
+    def hour_of_slack() -> float:
+        plan = Outlook(Terms(40.0, 46.0, 0.1, STEP, PRICES[Way.SPOT], PRICES[Way.ON_DEMAND]))
+        most, less = (
+            min(plan.choose(standing(40.0, left, there=False), endless).costs.values())
+            for left in (46.0, 45.0)
+        )
+        return less - most
+
+    worth = hour_of_slack()
+    monkeypatch.setattr(onoff, "ANEW", 0.0)
+    monkeypatch.setattr(deadline, "FADES_HOURS", 1e9)
+    assert worth > 2 * hour_of_slack(), "if the hypothesis held for ever"

@@ -4,6 +4,7 @@ import functools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.core.deadline import Outlook
 from holdfast.core.on_time import Course, Job, Progress, course, outlook_of, safe_until
@@ -47,7 +48,7 @@ def test_with_time_and_spot_it_runs_on_spot_and_says_what_else_would_cost() -> N
     found = at(JOB.begun)
     assert found.way is Way.SPOT
     assert found.costs[Way.SPOT] == min(found.costs.values())
-    assert found.why.startswith("spot: $")
+    assert found.why.startswith("$"), "the way itself is told by the action"
     assert "on demand $" in found.why
 
 
@@ -59,7 +60,46 @@ def test_it_is_to_be_asked_again_before_it_is_too_late() -> None:
 def test_at_the_last_instant_it_goes_on_demand() -> None:
     found = at(safe_until(JOB, 0))
     assert found.way is Way.ON_DEMAND
-    assert found.why == "on demand: 10.0 h of work left, 10.2 h to the deadline"
+    assert found.why == "10.0 h of work left, 10.2 h to the deadline"
+
+
+BRIEF = Job(
+    work_ms=90_000,
+    begun=0,
+    deadline=8 * MINUTE,
+    restart_ms=2_000,
+    on_demand_ready_ms=3 * MINUTE,
+    checkpoint_ms=5_000,
+    spot_price=300_000,
+    on_demand_price=1_000_000,
+    margin_ms=101_000,
+)
+
+
+def test_a_job_of_minutes_is_planned_in_seconds_but_asked_once_a_minute() -> None:
+    job = replace(BRIEF, deadline=11 * MINUTE)
+    plan, progress = outlook_of(job), Progress(0, 0, Way.WAIT, 0, spot_there=True)
+    found = course(job, progress, 0, plan, Belief().weights())
+    assert found.way is Way.SPOT
+    assert found.costs[Way.SPOT] < 30_000, (
+        "a minute and a half of work, and a start: not a dozen steps of a minute"
+    )
+    assert found.ask_at == MINUTE
+
+
+@settings(deadline=None)
+@given(st.integers(0, 8 * MINUTE), st.integers(0, 90), st.sampled_from(Way), st.booleans())
+def test_nobody_is_told_a_cost_that_cannot_be(now: int, saved: int, way: Way, there: bool) -> None:
+    """Close to the net the outlook, which counts in whole steps, may think that nothing works out."""
+    progress = Progress(saved * 1000, 0, way, 0, there or way is Way.SPOT)
+    found = course(BRIEF, progress, now, brief_outlook(), Belief().weights())
+    assert all(cost <= 1_000_000 for cost in found.costs.values())
+    assert "$" not in found.why or found.way in found.costs
+
+
+@functools.cache
+def brief_outlook() -> Outlook:
+    return outlook_of(BRIEF)
 
 
 class Life:

@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.reliability.onoff import Belief, Grid
+from holdfast.reliability.onoff import SPOT_GRID, Belief, Beliefs, Grid, Zones
 
 
 def watched(*looks: tuple[float, bool]) -> Belief:
@@ -76,3 +78,54 @@ def test_whoever_doubts_looks_learns_less_from_one() -> None:
         belief.see(0, there=True)
         belief.see(0.01, there=False)
     assert sure.stays_hours(100) < doubtful.stays_hours(100)
+
+
+def watched_together(*patterns: str) -> Beliefs:
+    beliefs, rows = Beliefs(len(patterns)), np.arange(len(patterns))
+    for number, letters in enumerate(zip(*patterns, strict=True)):
+        beliefs.see(number / 6, rows, np.array([letter == "1" for letter in letters]))
+    return beliefs
+
+
+def away_hours(beliefs: Beliefs) -> list[float]:
+    found: list[float] = (
+        beliefs.weights(np.arange(len(beliefs.weights(np.array([0]))))) @ SPOT_GRID.aways
+    ).tolist()
+    return found
+
+
+def test_until_something_changes_many_are_believed_of_as_one_is() -> None:
+    together = watched_together("1" * 30, "0" * 30)
+    for row, pattern in enumerate(("1" * 30, "0" * 30)):
+        alone = every_ten_minutes(pattern)
+        assert together.weights(np.array([row]))[0] == pytest.approx(alone.weights())
+        assert together.promises(7.0, np.array([row]), 4.0) == pytest.approx([alone.promises(7.0, 4.0)])
+
+
+def test_a_long_gap_after_many_short_ones_is_soon_taken_for_a_long_one() -> None:
+    habit = "1110" * 30
+    gap = habit + "0" * 9  # an hour and a half
+    assert away_hours(watched_together(habit + "1" * 9))[0] < 1
+    assert away_hours(watched_together(gap))[0] > 3
+    assert float(every_ten_minutes(gap).weights() @ SPOT_GRID.aways) < 1, (
+        "one pair of means for ever does not see it"
+    )
+
+
+def test_what_is_drawn_anew_leaves_the_other_mean_as_it_was() -> None:
+    weights = np.random.default_rng(1).dirichlet(np.ones(20))
+    by_pair = weights.reshape(SPOT_GRID.shape)
+    stay, away = (
+        each.reshape(SPOT_GRID.shape) for each in (SPOT_GRID.stay_anew(weights), SPOT_GRID.away_anew(weights))
+    )
+    assert stay.sum(axis=0) == pytest.approx(by_pair.sum(axis=0)), "the mean times away"
+    assert away.sum(axis=1) == pytest.approx(by_pair.sum(axis=1)), "the mean stays"
+    assert np.ptp(stay.sum(axis=1)) < np.ptp(by_pair.sum(axis=1))
+
+
+def test_a_watcher_looks_where_most_is_promised_and_learns_nothing_from_others() -> None:
+    zones, both = Zones(2, watchers=2), np.array([0, 1])
+    for number in range(12):
+        zones.see(number / 6, both, np.array([0, 1]), np.array([True, True]))
+        zones.see(number / 6 + 0.01, both, np.array([1, 0]), np.array([False, False]))
+    assert zones.look_at(2.1, both).tolist() == [0, 1]

@@ -11,6 +11,9 @@ grace, so that it saves a checkpoint; its seat is then empty and `failover` fill
 where it is. One that waits keeps no node that costs something and that nobody else uses, and takes none such;
 room beside others is free.
 
+A node on demand that was ordered is counted on. It may come sooner than was feared, and then waiting looks
+safe for longer, but beside a node that is paid for.
+
 How spot comes and goes is taken from the best spot offer's memory, on the hypotheses of `onoff.SPOT_GRID`,
 each of those of the memory counted to its nearest. Refused: a second memory for jobs alone. It would know
 less.
@@ -165,13 +168,31 @@ def _ready_ms(draft: Draft, workload: Workload) -> Millis:
 def progress(draft: Draft, workload: Workload, slot: Slot) -> Progress:
     replica, world = running(draft.world, workload), draft.world
     if replica is None or replica.state not in LIVE:
-        return Progress(slot.progress_ms, 0, Way.WAIT, 0, _is_there(draft, workload))
+        return _ordered(draft, workload, slot)
     way = Way.SPOT if world.nodes[replica.node].spot else Way.ON_DEMAND
     worked = draft.now - replica.ready_at if replica.state is State.READY else 0
     unsaved = max(0, replica.progress_ms + worked - slot.progress_ms)
     restart = max(0, workload.move_cost_ms - (draft.now - replica.placed_at))
     there = way is Way.SPOT or _is_there(draft, workload)
     return Progress(slot.progress_ms, unsaved, way, restart, there)
+
+
+def _ordered(draft: Draft, workload: Workload, slot: Slot) -> Progress:
+    """It runs nowhere. What was ordered on demand is on its way, or stands here."""
+    course, there = draft.world.courses[workload.name], _is_there(draft, workload)
+    if course.way is not Way.ON_DEMAND:
+        return Progress(slot.progress_ms, 0, Way.WAIT, 0, there)
+    late = 0 if _has_room(draft, workload) else course.since + _ready_ms(draft, workload) - draft.now
+    return Progress(slot.progress_ms, 0, Way.ON_DEMAND, max(0, late) + workload.move_cost_ms, there)
+
+
+def _has_room(draft: Draft, workload: Workload) -> bool:
+    """On a node on demand, now."""
+    room, ask = draft.room, failover.ask_for(draft, workload, 1, (), again=True)
+    spots = placement.place_where(room, ask, spot=False)
+    for spot in spots:
+        room.give(room.row[spot.node], workload.needs.resources, spot.devices)
+    return bool(spots)
 
 
 def running(world: World, workload: Workload) -> Replica | None:

@@ -13,6 +13,11 @@ deadline, for every amount of work left, with and without a node, while spot is 
 hypotheses' costs of each way are weighed by what is believed. We see whether spot is there whatever we do, so
 there is nothing to be learnt by trying, and weighing is as good as planning to learn.
 
+A hypothesis does not hold for ever: with every coming and going one mean in ten is another (`onoff.ANEW`),
+and after a day, when half of the evidence has faded, half of the hypotheses are (`onoff.FADES_HOURS`).
+Otherwise whoever believes in a gap without end would think slack almost worthless and spend it on waiting,
+though after the gap there may be short ones for which it is worth much.
+
 Several zones are one market (`onoff.Zones`): spot is there if the last look found some.
 
 Refused: rules of thumb such as keeping pace with a straight line from start to deadline (Uniform Progress).
@@ -25,6 +30,7 @@ Where the numbers come from: `STEPS` divides the time; twice as many moved the c
 """
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -32,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.model.course import Way
-from holdfast.reliability.onoff import AWAYS, STAYS, Floats
+from holdfast.reliability.onoff import AWAYS, FADES_HOURS, SPOT_GRID, STAYS, Floats, Ints
 
 STEPS: Final = 256  # the outlook divides the time to the deadline into at most so many
 NEVER: Final = 1e7  # dollars: there is no way to make it
@@ -87,97 +93,115 @@ def is_certain(terms: Terms, now: Standing, way: Way) -> bool:
 
 
 class Outlook:
-    """The least expected costs of one job's terms, by hypothesis: `_cost[steps left, standing, hypothesis,
-    work left]`, with work counted in steps of the outlook, which may be longer than those of the job."""
+    """The least expected costs of one job's terms: `_cost[steps left, work left, standing, hypothesis]`, with
+    work counted in steps of the outlook, which may be longer than those of the job."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self.step = terms.step * max(1, math.ceil(terms.time / terms.step / STEPS))
-        self._restart = terms.restart / self.step
+        restart = terms.restart / self.step
         steps = int(terms.time / self.step + ROUNDING)
-        self._work_max = math.ceil(terms.work / self.step + self._restart) + 1
+        self._work_max = math.ceil(terms.work / self.step + restart) + 1
         work = np.arange(self._work_max + 1.0)
-        self._cost = np.empty((steps + 1, len(STANDINGS), len(STAYS), len(work)), np.float32)
-        self._cost[0] = np.where(work <= 0, 0, NEVER)
-        self._away_after = (np.exp(-terms.step / AWAYS), -np.expm1(-terms.step / STAYS))  # if away, if there
-        goes, comes = (-np.expm1(-self.step / mean)[:, None] for mean in (STAYS, AWAYS))
+        self._again = _Between(work - 1 + restart)
+        self._cost = np.empty((steps + 1, len(work), len(STANDINGS), len(STAYS)), np.float32)
+        self._cost[0] = np.where(work <= 0, 0, NEVER)[:, None, None]
+        self._away_after = np.array((np.exp(-terms.step / AWAYS), -np.expm1(-terms.step / STAYS)))
+        goes, comes = (-np.expm1(-self.step / mean) for mean in (STAYS, AWAYS))
+        another = 1 - 0.5 ** (self.step / FADES_HOURS)
         for left in range(1, steps + 1):
-            self._cost[left] = self._one_more(self._cost[left - 1], work, goes, comes)
+            later = self._cost[left - 1].astype(float)
+            later += another * (later.mean(axis=-1, keepdims=True) - later)
+            self._fill(self._cost[left], later, goes, comes)
 
-    def _one_more(self, later: NDArray[np.float32], work: Floats, goes: Floats, comes: Floats) -> Floats:
+    def _fill(self, costs: NDArray[np.float32], later: Floats, goes: Floats, comes: Floats) -> None:
         """The costs with one step more to go."""
-        none_away, none_there, spot, paid_away, paid_there = later.astype(float)
-        then = {
-            "none_away": none_away * (1 - comes) + none_there * comes,
-            "none_there": none_away * goes + none_there * (1 - goes),
-            "spot": none_away * goes + spot * (1 - goes),
-            "paid_away": paid_away * (1 - comes) + paid_there * comes,
-            "paid_there": paid_away * goes + paid_there * (1 - goes),
-        }
-        again, on = work - 1 + self._restart, work - 1
-        dear, cheap = (p * self.step for p in (self.terms.on_demand_price, self.terms.spot_price))
-        start_away, start_there = (dear + _at(then[name], again) for name in ("paid_away", "paid_there"))
-        start_spot = cheap + _at(then["spot"], again)
-        found = np.stack(
-            (
-                np.minimum(then["none_away"], start_away),
-                np.minimum(np.minimum(then["none_there"], start_there), start_spot),
-                np.minimum(np.minimum(then["none_there"], start_there), cheap + _at(then["spot"], on)),
-                np.minimum(then["none_away"], dear + _at(then["paid_away"], on)),
-                np.minimum(np.minimum(then["none_there"], dear + _at(then["paid_there"], on)), start_spot),
-            )
+        none_away, none_there, spot, paid_away, paid_there = (
+            later[:, each] for each in range(len(STANDINGS))
         )
-        found[:, :, 0] = 0
-        costs: Floats = np.minimum(found, NEVER)
-        return costs
+        none_gone, paid_gone = (SPOT_GRID.stay_anew(each) * goes for each in (none_away, paid_away))
+        none_back, paid_back = (SPOT_GRID.away_anew(each) * comes for each in (none_there, paid_there))
+        wait_away, wait_there = none_away * (1 - comes) + none_back, none_gone + none_there * (1 - goes)
+        on_away, on_there = paid_away * (1 - comes) + paid_back, paid_gone + paid_there * (1 - goes)
+        on_spot = none_gone + spot * (1 - goes)
+        dear, cheap = (p * self.step for p in (self.terms.on_demand_price, self.terms.spot_price))
+        start_spot = cheap + self._again.of(on_spot)
+        found = (
+            np.minimum(wait_away, dear + self._again.of(on_away)),
+            np.minimum(np.minimum(wait_there, dear + self._again.of(on_there)), start_spot),
+            np.minimum(np.minimum(wait_there, dear + self._again.of(on_there)), cheap + _one_less(on_spot)),
+            np.minimum(wait_away, dear + _one_less(on_away)),
+            np.minimum(np.minimum(wait_there, dear + _one_less(on_there)), start_spot),
+        )
+        for standing, each in enumerate(found):
+            costs[:, standing] = np.minimum(each, NEVER)
+        costs[0] = 0
 
     def choose(self, now: Standing, weights: Floats) -> Choice:
         """The cheapest way that keeps the promise."""
-        certain = [way for way in Way if is_certain(self.terms, now, way)]
-        if not certain:  # nothing is: the best that can be done
-            return Choice(Way.ON_DEMAND, {})
-        costs = {way: self._expected(now, way, weights) for way in certain}
-        return Choice(min(certain, key=lambda way: (costs[way], way is not now.way)), costs)
+        return self.choose_each([now], weights[None])[0]
 
-    def _expected(self, now: Standing, way: Way, weights: Floats) -> float:
-        terms = self.terms
-        work, restart = after_step(terms, now, way)
-        left = int((now.time_left - terms.step) / self.step + ROUNDING)
-        steps = (max(0.0, work) + restart) / self.step
-        away = self._away_after[now.spot_there]
-        if_away, if_there = AFTER[way]
-        then = self._costs(left, if_away, steps) * away + self._costs(left, if_there, steps) * (1 - away)
-        price = {Way.WAIT: 0.0, Way.SPOT: terms.spot_price, Way.ON_DEMAND: terms.on_demand_price}[way]
-        used = terms.step + min(0.0, work)  # the last step may end early
-        return price * used + float(weights @ then)
+    def choose_each(self, jobs: Sequence[Standing], weights: Floats) -> list[Choice]:
+        """The same for several jobs of these terms at once; `weights`: a row for each."""
+        certain = [[way for way in Way if is_certain(self.terms, now, way)] for now in jobs]
+        expected = iter(self._expected(jobs, certain, weights))
+        found = []
+        for now, ways in zip(jobs, certain, strict=True):
+            costs = {way: next(expected) for way in ways}
+            cheapest = min(ways, key=lambda way: (costs[way], way is not now.way), default=Way.ON_DEMAND)
+            found.append(Choice(cheapest, costs))  # if no way is certain, the best that can be done
+        return found
 
-    def _costs(self, left: int, standing: int, steps: float) -> Floats:
-        """By hypothesis, between two amounts of work."""
-        if steps <= ROUNDING:
-            return np.zeros(len(STAYS))
-        low = min(int(steps), self._work_max - 1)
-        part = min(1.0, steps - low)
-        below, above = (self._cost[left, standing, :, at].astype(float) for at in (low, low + 1))
-        return _between(below, above, np.float64(part))
+    def _expected(self, jobs: Sequence[Standing], certain: list[list[Way]], weights: Floats) -> list[float]:
+        """Of each job and each of its ways: the step itself, and what comes then."""
+        terms, prices = self.terms, (0.0, self.terms.spot_price, self.terms.on_demand_price)
+        asked = [(job, way) for job, ways in enumerate(certain) for way in ways]
+        paid, steps = [], []
+        for job, way in asked:
+            work, restart = after_step(terms, jobs[job], way)
+            paid.append(prices[ORDER[way]] * (terms.step + min(0.0, work)))  # the last step may end early
+            steps.append((max(0.0, work) + restart) / self.step)
+        rows = np.array([job for job, _ in asked], int)
+        left = np.array([int((now.time_left - terms.step) / self.step + ROUNDING) for now in jobs], int)
+        away = self._away_after[np.array([int(now.spot_there) for now in jobs], int)]
+        if_away, if_there = self._costs(left[rows], np.array(steps), [ORDER[way] for _, way in asked])
+        then = if_away * away[rows] + if_there * (1 - away[rows])
+        expected: list[float] = (np.array(paid) + (weights[rows] * then).sum(axis=1)).tolist()
+        return expected
+
+    def _costs(self, left: Ints, steps: Floats, ways: list[int]) -> Floats:
+        """If spot is then away and if it is there, by row and hypothesis; between two amounts of work."""
+        low = np.minimum(steps.astype(int), self._work_max - 1)
+        part = np.minimum(1.0, steps - low)[:, None]
+        below, above = self._cost[left, np.array((low, low + 1))[:, None], AFTER[:, ways]].astype(float)
+        found = _between(below, above, part)
+        found[:, steps <= ROUNDING] = 0
+        return found
 
 
 STANDINGS: Final = ("none_away", "none_there", "spot", "paid_away", "paid_there")
-AFTER: Final = {  # standing after a step, if spot is then away, and if it is there
-    Way.WAIT: (0, 1),
-    Way.SPOT: (0, 2),
-    Way.ON_DEMAND: (3, 4),
-}
+ORDER: Final = {Way.WAIT: 0, Way.SPOT: 1, Way.ON_DEMAND: 2}
+AFTER: Final = np.array(((0, 0, 3), (1, 2, 4)))  # standing after a step, if spot is then away, if it is there
 
 
-def _at(costs: Floats, work: Floats) -> Floats:
+class _Between:
     """Costs at amounts of work between those that were worked out."""
-    low = np.clip(np.floor(work).astype(int), 0, costs.shape[1] - 2)
-    part = np.clip(work - low, 0, 1)
-    found = _between(costs[:, low], costs[:, low + 1], part)
-    return np.where(work <= ROUNDING, 0.0, found)
+
+    def __init__(self, work: Floats) -> None:
+        self.low = np.clip(np.floor(work).astype(int), 0, len(work) - 2)
+        self.part = np.clip(work - self.low, 0, 1)[:, None]
+        self.done = (work <= ROUNDING)[:, None]
+
+    def of(self, costs: Floats) -> Floats:
+        return np.where(self.done, 0.0, _between(costs[self.low], costs[self.low + 1], self.part))
 
 
-def _between(low: Floats, high: Floats, part: Floats | np.float64) -> Floats:
+def _one_less(costs: Floats) -> Floats:
+    """Costs when a whole step of work has been done."""
+    return np.concatenate((costs[:1], costs[:-1]))
+
+
+def _between(low: Floats, high: Floats, part: Floats) -> Floats:
     """What cannot be made with a little more work is not cheap with a little less."""
-    hopeless = (part > 0) & ((low >= NEVER / 2) | (high >= NEVER / 2))
+    hopeless = (part > 0) & (np.maximum(low, high) >= NEVER / 2)
     return np.where(hopeless, NEVER, low * (1 - part) + high * part)

@@ -70,9 +70,10 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
         case do.AddSlot() | do.CloseSlot() | do.RemoveSlot() | do.GiveUpSlot():
             _seats(world, action, at)
         case do.TakeWay(workload=name, way=way, safe_until=safe, ask_at=ask_at):
-            ask_at = max(ask_at, at + 1)
+            ask_at, known = max(ask_at, at + 1), world.courses[name]
+            since = known.since if known.since and known.way is way else at
             world.courses[name] = replace(
-                world.courses[name], way=way, since=at, why=action.why, safe_until=safe, ask_at=ask_at
+                known, way=way, since=since, why=action.why, safe_until=safe, ask_at=ask_at
             )
             world.agenda.at(ask_at, "workload", name)
         case do.EngageBrake(scope=scope, why=why):

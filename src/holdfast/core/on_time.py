@@ -14,18 +14,20 @@ On demand is taken as certain: it comes within `on_demand_ready_ms`. Where it do
 
 Before the net, the cheapest way is asked of the outlook. There a loss costs, besides the restart, the time to
 ready and half a checkpoint, which is what is lost on average. A way that the outlook thinks safe for its step
-is still only taken until `safe_until`.
+is still only taken until `safe_until`. The outlook counts in whole steps and so gives up a little earlier
+than the net; what it thinks impossible is told without a cost.
 
 Where the numbers come from: the outlook of a job has 96 steps, which takes 0.2 s to make on a busy machine,
-against 1 s with 256; what the coarser one costs in money has not been measured. A margin of a minute is many
-turns of the loop.
+against 1 s with 256; what the coarser one costs in money has not been measured. A step may be as short as a
+second, as a job of minutes that is planned in minutes has no time for anything; but it is asked again only
+after a minute. A margin of a minute is many turns of the loop.
 """
 
 import msgspec
 
 from holdfast.core.deadline import Outlook, Standing, Terms
 from holdfast.model.course import Way
-from holdfast.model.units import HOUR, MINUTE, Instant, MicroUsd, Millis, seconds, usd
+from holdfast.model.units import HOUR, MINUTE, SECOND, Instant, MicroUsd, Millis, seconds, usd
 from holdfast.reliability.onoff import Floats
 
 STEPS = 96
@@ -79,7 +81,7 @@ def outlook_of(job: Job) -> Outlook:
             work=job.work_ms / HOUR,
             time=time / HOUR,
             restart=(job.restart_ms + job.on_demand_ready_ms + job.checkpoint_ms // 2) / HOUR,
-            step=max(MINUTE, time // STEPS) / HOUR,
+            step=max(SECOND, time // STEPS) / HOUR,
             spot_price=job.spot_price / DOLLAR,
             on_demand_price=job.on_demand_price / DOLLAR,
         )
@@ -89,13 +91,16 @@ def outlook_of(job: Job) -> Outlook:
 def course(job: Job, progress: Progress, now: Instant, outlook: Outlook, weights: Floats) -> Course:
     """`weights`: what is believed of the spot offers (`Belief.weights`)."""
     until = safe_until(job, progress.saved_ms)
-    step = round(outlook.terms.step * HOUR)
+    again = now + max(MINUTE, round(outlook.terms.step * HOUR))
     if now >= until:
         why = f"{seconds(job.work_ms - progress.saved_ms)} of work left, {_left(job, now)} to the deadline"
-        return Course(Way.ON_DEMAND, f"on demand: {why}", until, now + step, {})
+        return Course(Way.ON_DEMAND, why, until, again, {})
     found = outlook.choose(_standing(job, progress, now), weights)
-    costs = {way: round(cost * DOLLAR) for way, cost in found.costs.items()}
-    ask_at = now + step if found.way is Way.ON_DEMAND else min(until, now + step)
+    most = (
+        outlook.terms.on_demand_price * outlook.terms.time
+    )  # more than that is no cost: it does not work out
+    costs = {way: round(cost * DOLLAR) for way, cost in found.costs.items() if cost <= most}
+    ask_at = again if found.way is Way.ON_DEMAND else min(until, again)
     return Course(found.way, _why(job, found.way, costs, now, until), until, ask_at, costs)
 
 
@@ -112,10 +117,10 @@ def _standing(job: Job, progress: Progress, now: Instant) -> Standing:
 
 def _why(job: Job, way: Way, costs: dict[Way, MicroUsd], now: Instant, until: Instant) -> str:
     if way not in costs:
-        return f"on demand: {_left(job, now)} to the deadline, and no other way is certain"
+        return f"{_left(job, now)} to the deadline, too close to it to weigh one way against another"
     others = ", ".join(f"{other} {usd(cost)}" for other, cost in costs.items() if other is not way)
     against = f" (against {others})" if others else ""
-    return f"{way}: {usd(costs[way])} expected{against}, safe for {seconds(until - now)}"
+    return f"{usd(costs[way])} expected{against}, safe for {seconds(until - now)}"
 
 
 def _left(job: Job, now: Instant) -> str:

@@ -11,6 +11,10 @@ A long stay makes the hypotheses of long stays likely, so the mixture foretells 
 has lasted will last) though each hypothesis alone has no memory. Markets change, so evidence fades: a bad
 hour must not be held against a zone for ever.
 
+No two stays are quite alike. Where many were watched, one pair of means would have all the weight and the
+first long gap after many short ones would be waited for as if it were short; so with every change one mean in
+ten is drawn anew (`Beliefs`). Whoever plans ahead counts on the same (`Grid.stay_anew`, `away_anew`).
+
 Several zones are one market as whoever looks lives through it: there when the last look found some, and away
 when it did not. One look at a time: at the zone that promises most, which is the chance that it is there now
 times how long it is then expected to stay.
@@ -22,41 +26,61 @@ Where the numbers come from: means from 40 minutes to two days, a factor of four
 changes faster cannot be used and a slower one looks the same within a job's life. On public traces of spot
 zones a grid twice as fine moved the cost of deadline jobs by less than a fifth of a percent. Away has one
 mean more, 7 minutes, for what is back before a job has been moved. Half of the evidence is gone in a day, as
-days and nights differ. Looks count a stay of four hours at most: beyond that, finding one soon matters more.
-Whoever watches something slower brings means of their own (a `Grid`) and another pace of fading, and whoever
-is told things that are sometimes wrong, a share of doubt. A belief can be written down (`log_weights`,
-`seen_at`, `there`) and taken up again.
+days and nights differ. One mean in ten: of 0.1, 0.3 and 0.6 the best on one half of the windows with several
+zones, and better than none on the other half too; with one zone it made no difference. Looks count a stay of
+four hours at most: beyond that, finding one soon matters more. Whoever watches something slower brings means
+of their own (a `Grid`) and another pace of fading, and whoever is told things that are sometimes wrong, a
+share of doubt. A belief can be written down (`log_weights`, `seen_at`, `there`) and taken up again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int_]
+Bools = NDArray[np.bool_]
 
 MEANS_HOURS: Final = (0.7, 3.0, 12.0, 48.0)
 AWAY_HOURS: Final = (0.12, *MEANS_HOURS)
 LOOK_AHEAD_HOURS: Final = 4.0
 FADES_HOURS: Final = 24.0
+ANEW: Final = 0.1
 TINY: Final = 1e-6  # nothing is impossible
 
 
 class Grid(NamedTuple):
-    """The hypotheses: mean times there and away, the share of time there, and how fast a look fades."""
+    """The hypotheses: mean times there and away, the share of time there, and how fast a look fades. Every
+    pair of means, those of one stay beside each other."""
 
     stays: Floats
     aways: Floats
     usually: Floats
     pace: Floats
+    shape: tuple[int, int]  # how many means there are of each
 
     @classmethod
     def of(cls, stays_hours: Sequence[float], aways_hours: Sequence[float] = ()) -> "Grid":
         """Every pair of a mean stay and a mean time away; the same means for both, if only one is given."""
         apart = aways_hours or stays_hours
         stays, aways = np.repeat(stays_hours, len(apart)), np.tile(apart, len(stays_hours))
-        return cls(stays, aways, stays / (stays + aways), 1 / stays + 1 / aways)
+        shape = len(stays_hours), len(apart)
+        return cls(stays, aways, stays / (stays + aways), 1 / stays + 1 / aways, shape)
+
+    def stay_anew(self, values: Floats) -> Floats:
+        """By hypothesis, when a stay has ended: some of the next ones have another mean."""
+        return self._anew(values, -2)
+
+    def away_anew(self, values: Floats) -> Floats:
+        """The same when a time away has ended."""
+        return self._anew(values, -1)
+
+    def _anew(self, values: Floats, axis: int) -> Floats:
+        apart = values.reshape(*values.shape[:-1], *self.shape)
+        mixed: Floats = (1 - ANEW) * apart + ANEW * apart.mean(axis=axis, keepdims=True)
+        return mixed.reshape(values.shape)
 
 
 SPOT_GRID: Final = Grid.of(MEANS_HOURS, AWAY_HOURS)
@@ -133,20 +157,66 @@ def chances(grid: Grid, since_hours: float | None, there: bool) -> Floats:
     return found
 
 
+class Beliefs:
+    """What is believed of many things at once, a row each; as `Belief`, but one mean in ten is drawn anew
+    when something comes or goes."""
+
+    def __init__(self, count: int, grid: Grid = SPOT_GRID) -> None:
+        self.grid = grid
+        self._log_weights = np.zeros((count, len(grid.stays)))
+        self._seen_at, self._there = np.full(count, np.nan), np.zeros(count, np.bool_)
+
+    def see(self, at: float, rows: Ints, there: Bools) -> None:
+        since, known = at - self._seen_at[rows], self._log_weights[rows]
+        chance = np.clip(self._chances(at, rows), TINY, 1 - TINY)
+        known *= np.where(np.isnan(since), 1.0, 0.5 ** (since / FADES_HOURS))[:, None]
+        known += np.log(np.where(there[:, None], chance, 1 - chance))
+        self._log_weights[rows] = known - known.max(axis=1, keepdims=True)
+        changed = ~np.isnan(since) & (self._there[rows] != there)
+        self._seen_at[rows], self._there[rows] = at, there
+        self._begin_anew(rows[changed & ~there], self.grid.stay_anew)
+        self._begin_anew(rows[changed & there], self.grid.away_anew)
+
+    def _begin_anew(self, rows: Ints, anew: Callable[[Floats], Floats]) -> None:
+        if len(rows):
+            mixed = anew(self.weights(rows))
+            self._log_weights[rows] = np.log(mixed / mixed.max(axis=1, keepdims=True))
+
+    def weights(self, rows: Ints) -> Floats:
+        raw = np.exp(self._log_weights[rows])
+        weights: Floats = raw / raw.sum(axis=1, keepdims=True)
+        return weights
+
+    def promises(self, at: float, rows: Ints, within: float) -> Floats:
+        stays = self.grid.stays * -np.expm1(-within / self.grid.stays)
+        found: Floats = (self.weights(rows) * self._chances(at, rows) * stays).sum(axis=1)
+        return found
+
+    def _chances(self, at: float, rows: Ints) -> Floats:
+        since = (at - self._seen_at[rows])[:, None]
+        fades = np.where(np.isnan(since), 0.0, np.exp(-since * self.grid.pace))
+        found: Floats = self.grid.usually + (self._there[rows, None] - self.grid.usually) * fades
+        return found
+
+
 class Zones:
-    """What is believed of several zones of one market, and of the market as a whole."""
+    """What each of several watchers believes of its zones, and of its market as a whole. `who` are watchers,
+    and each knows only what it has seen itself."""
 
-    def __init__(self, count: int) -> None:
-        self.each = [Belief() for _ in range(count)]
-        self.whole = Belief()
+    def __init__(self, count: int, watchers: int = 1) -> None:
+        self.count = count
+        self.each, self.whole = Beliefs(watchers * count), Beliefs(watchers)
 
-    def see(self, at: float, zone: int, there: bool) -> None:
-        self.each[zone].see(at, there)
-        self.whole.see(at, there)
+    def see(self, at: float, who: Ints, zones: Ints, there: Bools) -> None:
+        self.each.see(at, who * self.count + zones, there)
+        self.whole.see(at, who, there)
 
-    def look_at(self, at: float) -> int:
-        """Where to try next."""
-        return max(range(len(self.each)), key=lambda zone: self.each[zone].promises(at, LOOK_AHEAD_HOURS))
+    def look_at(self, at: float, who: Ints) -> Ints:
+        """Where each should try next."""
+        rows = (who[:, None] * self.count + np.arange(self.count)).ravel()
+        promises = self.each.promises(at, rows, LOOK_AHEAD_HOURS).reshape(len(who), self.count)
+        zones: Ints = promises.argmax(axis=1)
+        return zones
 
-    def weights(self) -> Floats:
-        return self.whole.weights()
+    def weights(self, who: Ints) -> Floats:
+        return self.whole.weights(who)
