@@ -146,7 +146,7 @@ class ServiceForm(Strict):
     )
     tries: Annotated[int, whole(1, 10)] = Field(3, description="how often a request is tried in all")
     connect: Annotated[int, duration(1)] = Field(2 * SECOND, description="within which a connection is made")
-    first_byte: Annotated[int, duration(1)] = Field(2 * MINUTE, description="within which an answer begins")
+    first_byte: Annotated[int, duration(1)] = Field(2 * MINUTE, description="within which a stream begins")
     stall: Annotated[int, duration(1)] = Field(1 * MINUTE, description="without a byte, a stream is lost")
     total: Annotated[int, duration(1)] = Field(1 * HOUR, description="within which an answer ends")
 

@@ -100,6 +100,7 @@ def _model_wanted(exchange: "Exchange") -> None:
     if settings.prefix_aware:
         exchange.prefix = blocks(exchange.body)
     if ask.stream:
+        exchange.streams = True
         exchange.body, wanted = asks.with_usage(exchange.body, ask, all_the_time=settings.usage_all_the_time)
         exchange.strip = not wanted
     take(exchange)

@@ -54,6 +54,7 @@ class Exchange:
     excluded: set[str] | None = None  # replicas that have failed it
     tried = 0
     winner: Try | None = None
+    streams = False  # it was asked to
     strip = False  # its usage was not asked for
     asked = False  # a replica has seen it
     freed = False  # it was asked again because its replica was gone
@@ -379,8 +380,8 @@ class Exchange:
                 attempt = self.winner
                 self._release_up(attempt)
                 self.failed(attempt, f"nothing came for {now - self.last_at:.0f} s", "timeout")
-        elif now - self.tries[-1].started > settings.first_byte_s:
-            attempt = self.tries[-1]
+        elif self.streams and now - self.tries[-1].started > settings.first_byte_s:
+            attempt = self.tries[-1]  # what is no stream begins when it is whole
             self._release_up(attempt)
             self.failed(attempt, f"nothing came for {settings.first_byte_s:.0f} s", "timeout")
         elif settings.hedge and len(self.tries) == 1 and service.may_hedge(now - self.started, now):

@@ -45,7 +45,7 @@ class Service(msgspec.Struct, frozen=True):
     usage_all_the_time: bool = False  # the engine tells its usage with every event, if asked (vLLM, SGLang)
     tries: int = 3
     connect_s: float = 2.0
-    first_byte_s: float = 120.0
+    first_byte_s: float = 120.0  # of a stream
     stall_s: float = 60.0
     total_s: float = 3_600.0
 

@@ -107,6 +107,8 @@ class Up(asyncio.Protocol):
             return
         elif name == b"retry-after":
             self.retry_after = value
+        elif name == b"x-request-id" or name.startswith(b"x-ratelimit-"):
+            return  # it speaks of its limits, and ours are what the client meets
         self.headers.append((name, value))
 
     def on_message_begin(self) -> None:
