@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.gateway.settings import Service, Upstream
 from holdfast.model.gateway import Limits
+from tests.certificates import self_signed
 from tests.gateways import CHAT, SECRET, chat, engine, events, key, served, service, text_of
 
 
@@ -179,3 +180,22 @@ async def test_upstream_stops_when_the_client_leaves(tmp_path: Path) -> None:
             await asyncio.sleep(0.02)
         assert (stats["cut"], stats["in_flight"]) == (1, 0)
         assert stats["tokens"] < 100
+
+
+async def test_tls_on_both_sides_and_sockets_of_this_machine(tmp_path: Path) -> None:
+    certificate, secret_key, socket = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "engine.sock"
+    for file, content in zip((certificate, secret_key), self_signed("toy"), strict=True):
+        file.write_bytes(content)
+    async with engine("--unix", str(socket)) as _:
+        inside = Service("toy", ("toy",), (Upstream(f"unix:{socket}"),))
+        async with served(tmp_path / "in", inside, certificate=certificate, key=secret_key) as (first, _):
+            port = first.url.rpartition(":")[2]
+            outside = Service("toy", ("toy",), (Upstream(f"https://127.0.0.1:{port}", credential=SECRET),))
+            async with served(tmp_path / "out", outside, upstream_ca=certificate) as (_, client):
+                found = await client.post(CHAT, json=chat(max_tokens=2))
+                assert found.json()["choices"][0]["message"]["content"] == " tok0 tok1"
+                streamed = await client.post(CHAT, json=chat(stream=True, max_tokens=2))
+                assert events(streamed.text)[-1] == "[DONE]"
+            strangers = Service("toy", ("toy",), (Upstream(f"https://127.0.0.1:{port}"),))
+            async with served(tmp_path / "not", strangers) as (_, client):
+                assert (await client.post(CHAT, json=chat())).status_code in (502, 503)

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core.gateway.replicas import Replica
@@ -16,16 +15,16 @@ if TYPE_CHECKING:
 PROBE_WITHIN_S = 5.0
 
 
-def trust(ca: Path | None) -> ssl.SSLContext:
+def trust(ca: str) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    if ca is not None:
+    if ca:
         context.load_verify_locations(ca)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 class Connector:
-    def __init__(self, worker: "Worker", ca: Path | None) -> None:
+    def __init__(self, worker: "Worker", ca: str) -> None:
         self.worker, self.ca = worker, ca
         self._trust: ssl.SSLContext | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -26,7 +26,7 @@ from holdfast.gateway.link import Link
 from holdfast.gateway.watch_keys import KeyWatch
 from holdfast.model.gateway import Key, Limits, scope_of_key
 
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 60.0
 AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0  # one that ran for so long starts anew at once
 CLOSE_WITHIN_S = 30.0
@@ -121,9 +121,9 @@ class Keeper:
                 open=wanted.open,
                 fail_open=wanted.fail_open,
                 close_within_s=CLOSE_WITHIN_S,
-                certificate=wanted.certificate,
-                key=wanted.key,
-                upstream_ca=wanted.upstream_ca,
+                certificate=str(wanted.certificate or ""),
+                key=str(wanted.key or ""),
+                upstream_ca=str(wanted.upstream_ca or ""),
             )
         )
         for scope, limits in self.limits.items():
@@ -251,6 +251,9 @@ class Keeper:
         return held
 
     async def _all_ready(self) -> None:
-        async with asyncio.timeout(READY_WITHIN_S):
-            while not all(seat.ready for seat in self.seats):
-                await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(READY_WITHIN_S):
+                while not all(seat.ready for seat in self.seats):
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise CannotListen(f"the workers did not start within {READY_WITHIN_S:.0f} s") from None

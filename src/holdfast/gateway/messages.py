@@ -1,7 +1,5 @@
 """What a keeper and its workers say to each other, over a socket of their own."""
 
-from pathlib import Path
-
 import msgspec
 
 from holdfast.core.gateway.lease import Ask, Grants
@@ -31,9 +29,9 @@ class Start(Message, frozen=True):
     open: bool
     fail_open: bool
     close_within_s: float
-    certificate: Path | None = None
-    key: Path | None = None
-    upstream_ca: Path | None = None
+    certificate: str = ""  # paths; empty: none
+    key: str = ""
+    upstream_ca: str = ""
 
 
 class Granted(Message, frozen=True):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
@@ -35,6 +36,7 @@ class Serving:
 @contextlib.asynccontextmanager
 async def gateway(wanted: settings.Gateway) -> AsyncIterator[Serving]:
     """A gateway that answers, until the block ends."""
+    _check_tls(wanted)
     listener = _listen(wanted)
     with contextlib.closing(listener):
         keeper = Keeper(wanted)
@@ -59,6 +61,19 @@ async def gateway(wanted: settings.Gateway) -> AsyncIterator[Serving]:
             finally:
                 server.should_exit = True
                 await serving
+
+
+def _check_tls(wanted: settings.Gateway) -> None:
+    """Here, where somebody reads it: a worker that cannot start would only try again."""
+    try:
+        if wanted.certificate is not None:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                wanted.certificate, wanted.key
+            )
+        if wanted.upstream_ca is not None:
+            ssl.create_default_context().load_verify_locations(wanted.upstream_ca)
+    except OSError as error:  # ssl's own are among them
+        raise CannotListen(f"the files for TLS cannot be used: {error.strerror or error}") from None
 
 
 def _listen(wanted: settings.Gateway) -> socket.socket:

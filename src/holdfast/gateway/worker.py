@@ -265,7 +265,7 @@ class Worker:
 
     async def serve(self) -> None:
         tls = None
-        if self.wanted.certificate is not None and self.wanted.key is not None:
+        if self.wanted.certificate:
             tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             tls.load_cert_chain(self.wanted.certificate, self.wanted.key)
             tls.set_alpn_protocols(["http/1.1"])

@@ -299,6 +299,7 @@ async def serve(wanted: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     if wanted.unix:
         server = await loop.create_unix_server(lambda: Asked(engine), wanted.unix)
+        print(f"serving on {wanted.unix}:0", flush=True)
     else:
         server = await loop.create_server(lambda: Asked(engine), wanted.host, wanted.port, backlog=4_096)
         print(f"serving on {wanted.host}:{server.sockets[0].getsockname()[1]}", flush=True)
