@@ -72,6 +72,6 @@ def gateway(
     try:
         wiring.run(work)
     except CannotListen as error:
-        say.fail([str(error)], "try another --port or --admin-port")
+        say.fail([str(error)], error.hint)
     except OSError as error:
         say.fail([f"{dir} cannot be used: {error.strerror}"], "give another --dir", say.FAILED)

@@ -36,7 +36,11 @@ log = structlog.get_logger("holdfast.gateway")
 
 
 class CannotListen(Exception):
-    """The address is taken, or not ours."""
+    """The address is taken, or what is needed to serve there cannot be used."""
+
+    def __init__(self, why: str, hint: str = "try another --port or --admin-port") -> None:
+        super().__init__(why)
+        self.hint = hint
 
 
 class Seat:
@@ -256,4 +260,4 @@ class Keeper:
                 while not all(seat.ready for seat in self.seats):
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise CannotListen(f"the workers did not start within {READY_WITHIN_S:.0f} s") from None
+            raise CannotListen(f"the workers did not start within {READY_WITHIN_S:.0f} s", "see the log") from None

@@ -73,7 +73,8 @@ def _check_tls(wanted: settings.Gateway) -> None:
         if wanted.upstream_ca is not None:
             ssl.create_default_context().load_verify_locations(wanted.upstream_ca)
     except OSError as error:  # ssl's own are among them
-        raise CannotListen(f"the files for TLS cannot be used: {error.strerror or error}") from None
+        why = f"the files for TLS cannot be used: {error.strerror or error}"
+        raise CannotListen(why, "look at tls and upstream_ca in the file") from None
 
 
 def _listen(wanted: settings.Gateway) -> socket.socket:
