@@ -260,4 +260,5 @@ class Keeper:
                 while not all(seat.ready for seat in self.seats):
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise CannotListen(f"the workers did not start within {READY_WITHIN_S:.0f} s", "see the log") from None
+            why = f"the workers did not start within {READY_WITHIN_S:.0f} s"
+            raise CannotListen(why, "see the log") from None
