@@ -173,7 +173,7 @@ def test_the_report_has_a_line_for_every_key(holdfast: Holdfast) -> None:
         (("limits", "set", "team:red"), "expected limits, or --unlimited", "--tokens-per-min"),
         (("limits", "set", "team:red", "--concurrent", "2", "--unlimited"), "expected limits, or", "set"),
         (("limits", "set", "teams:red", "--concurrent", "2"), "teams:red is no scope", "team:NAME"),
-        (("keys", "create", "--id", "a/b"), "expected an id", "letters"),
+        (("keys", "create", "--id", "a/b"), "expected an id of at most 63 letters, digits, - and _", ""),
     ],
 )
 def test_a_mistake_is_told_with_what_helps(
@@ -183,7 +183,7 @@ def test_a_mistake_is_told_with_what_helps(
     assert told.code == 2
     assert told.out == ""
     assert f"error: {error}" in told.err
-    assert re.search(rf"^hint: .*{re.escape(hint)}", told.err, re.M)
+    assert bool(hint) is bool(re.search(rf"^hint: .*{re.escape(hint)}", told.err, re.M))
 
 
 def test_a_gateway_that_is_away_is_told_from_a_control_plane(holdfast: Holdfast) -> None:
