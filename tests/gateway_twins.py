@@ -10,12 +10,15 @@ from unittest import mock
 
 import h11
 
+from holdfast.core.gateway.replicas import Replica, ReplicaSpec
 from holdfast.gateway import down as downs
 from holdfast.gateway.counts import Counts
 from holdfast.gateway.down import OURS, Down
 from holdfast.gateway.exchange import Exchange
+from holdfast.gateway.up import Up
 
 SPACES = re.compile(rb"\b([A-Z]+)  +(?=/)")
+REASON = re.compile(rb"^(HTTP/1\.[01] \d{3}) [^\r\n]*", re.MULTILINE)
 Request = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]  # method, target, headers, body
 
 
@@ -124,3 +127,69 @@ def read_by_another(data: bytes) -> list[Request]:
         data = parser.trailing_data[0]
         goes_on = parser.their_state is h11.DONE
     return found
+
+
+class Answered:
+    """Whoever asked a replica: what it was told."""
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        replica = Replica(ReplicaSpec("r", "http://r"))
+        replica.connection_pool = []
+        self.up = Up(replica)
+        self.body, self.failure, self.complete, self.kept = b"", "", False, False
+
+    def replied(self, up: Up, data: bytes) -> None:
+        assert not self.complete, "what is whole does not go on"
+        assert not self.failure, "nor what has failed"
+        self.body += data
+        self.complete = up.complete
+
+    def failed(self, up: Up, why: str) -> None:
+        assert not self.failure
+        self.failure = why
+
+
+def answered(pieces: list[bytes], *, is_head: bool = False) -> Answered:
+    """What whoever asked is told, when these pieces come and the connection ends."""
+    asked = Answered()
+    up = asked.up
+    up.connection_made(asked.wire)
+    up.ask(asked, b"GET / HTTP/1.1\r\n\r\n", is_head=is_head)
+    for piece in pieces:
+        if asked.wire.closed or asked.complete:
+            break
+        up.data_received(piece)
+    kept = asked.kept = asked.complete and up.keeps()
+    if not asked.wire.closed and not asked.complete:
+        up.eof_received()
+    if asked.complete:
+        up.let_go()
+        assert kept is (up in up.replica.connection_pool)  # type: ignore[operator]
+    if not kept:
+        asked.wire.close()
+        up.connection_lost(None)
+    return asked
+
+
+def answer_by_another(data: bytes) -> tuple[int, bytes] | None:
+    """Status and body that h11 reads from an answer whose connection then ends; None: it is not whole."""
+    parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=1_000_000)
+    parser.send(h11.Request(method="GET", target="/", headers=[("host", "h")]))
+    parser.send(h11.EndOfMessage())
+    parser.receive_data(REASON.sub(rb"\1 ", data.lstrip(b"\r\n")))  # a reason is not passed on: any will do
+    parser.receive_data(b"")
+    status, body = 0, b""
+    try:
+        while True:
+            event = parser.next_event()
+            if isinstance(event, h11.Response):
+                status = event.status_code
+            elif isinstance(event, h11.Data):
+                body += bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return status, body
+            elif not isinstance(event, h11.InformationalResponse):
+                return None
+    except h11.ProtocolError:
+        return None
