@@ -31,6 +31,9 @@ ORDER_S = 15.0
 AGAIN_S = 0.3
 ORDERS = ("/v1/apply", "/v1/plan", "/v1/workloads/", "/v1/nodes/", "/v1/brake/")
 REACH_HINT = "is it running? start one with: holdfast up"
+REACH_GATEWAY_HINT = "is it running? start it with: holdfast gateway; --url names a control plane instead"
+TOKEN_HINT = "give one with --token TOKEN or in $HOLDFAST_TOKEN; an admin makes them: holdfast token create"
+GATEWAY_TOKEN_HINT = "give it with --token TOKEN: it is in the file admin-token of the gateway's folder"
 KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
@@ -76,6 +79,9 @@ class Client:
     def post(self, path: str, body: object = None, **params: object) -> bytes:
         content = msgspec.json.encode(body) if body is not None else b""
         return self._ask("POST", path, content, "application/json", _given(params))
+
+    def put(self, path: str, body: object) -> bytes:
+        return self._ask("PUT", path, msgspec.json.encode(body), "application/json")
 
     def send(self, path: str, text: str) -> bytes:
         """A workload file."""
@@ -129,7 +135,10 @@ class Client:
             if response.status_code < 300:
                 yield response
                 return
-            raise refused(response.status_code, response.read(), response.headers.get("location", ""))
+            error = refused(response.status_code, response.read(), response.headers.get("location", ""))
+            if error.status == 401 and self.server.is_gateway:
+                error.hint = GATEWAY_TOKEN_HINT
+            raise error
 
     @contextmanager
     def _reached(
@@ -178,11 +187,12 @@ class Client:
 
     def _unreached(self, error: httpx.HTTPError) -> Unanswered:
         where = ", ".join(self.server.urls)
+        hint = REACH_GATEWAY_HINT if self.server.is_gateway else REACH_HINT
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return Unanswered(
                 [f"the certificate of {where} is not signed by anybody we trust"], "give --ca FILE", 495
             )
-        return Unanswered([f"cannot connect to {where}: {_why(error)}"], REACH_HINT)
+        return Unanswered([f"cannot connect to {where}: {_why(error)}"], hint)
 
     def headers(self, url: str) -> dict[str, str]:
         plain_now = url.startswith("http:") and self.server.urls[0].startswith("https:")
@@ -225,7 +235,7 @@ def refused(status: int, body: bytes, location: str = "") -> Unanswered:
         return Unanswered([f"what is there is no control plane: it {what}"], "look at --url", status)
     hint = problem.hint
     if status == 401:  # its own hint is for programs, which send a header
-        hint = "give one with --token TOKEN or in $HOLDFAST_TOKEN; an admin makes them: holdfast token create"
+        hint = TOKEN_HINT
     return Unanswered(problem.problems or [problem.detail or problem.title], hint, status)
 
 

@@ -83,6 +83,18 @@ def signals(context: typer.Context, incomplete: str) -> list[str]:
     return [f"{name}=" for name in names if name not in given and name.startswith(incomplete)]
 
 
+def key_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """Keys to a gateway."""
+    return _known(context, "/v1/keys", "id", incomplete)
+
+
+def scopes(context: typer.Context, incomplete: str) -> list[str]:
+    """What has limits, and what could have."""
+    found = _asked(context, "/v1/limits")
+    names = [*(found if isinstance(found, dict) else ()), "global", "model:", "team:"]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
 def replicas(context: typer.Context, incomplete: str) -> list[str]:
     return _known(context, "/v1/replicas", "id", incomplete)
 
@@ -120,23 +132,29 @@ def _places(nodes: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 def _answer(context: typer.Context, path: str) -> list[dict[str, Any]]:
     """A list of things, or nothing."""
+    found = _asked(context, path)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _asked(context: typer.Context, path: str) -> object:
     import msgspec
 
     from holdfast.cli import client, where
 
     given: dict[str, Any] = context.params
+    to = (_text(given, "url"), _text(given, "token"), _text(given, "ca"))
     try:
-        api = client.Client(
-            where.server(_text(given, "url"), _text(given, "token"), _text(given, "ca")),
-            connect_s=PATIENCE_S,
-            answer_s=PATIENCE_S,
-        )
+        if "gateway" in given:
+            server = where.keeper_of_keys(_text(given, "gateway"), *to)
+        else:
+            server = where.server(*to)
+        api = client.Client(server, connect_s=PATIENCE_S, answer_s=PATIENCE_S)
         try:
-            return msgspec.json.decode(api.get(path), type=list[dict[str, Any]])
+            return msgspec.json.decode(api.get(path))
         finally:
             api.close()
     except (client.Unanswered, where.BadAddress, msgspec.MsgspecError):
-        return []
+        return None
 
 
 def _text(given: dict[str, Any], name: str) -> str:

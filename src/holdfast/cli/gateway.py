@@ -46,6 +46,7 @@ def gateway(
     from holdfast.files import gateway as files
     from holdfast.files.problem import FileProblem
     from holdfast.gateway.keeper import CannotListen
+    from holdfast.gateway.keyring import Damaged
     from holdfast.gateway.serve import gateway as serving_of
 
     try:
@@ -73,5 +74,7 @@ def gateway(
         wiring.run(work)
     except CannotListen as error:
         say.fail([str(error)], error.hint)
+    except Damaged as error:
+        say.fail([str(error)], "put it back from a copy, or move it away to begin without it", say.FAILED)
     except OSError as error:
         say.fail([f"{dir} cannot be used: {error.strerror}"], "give another --dir", say.FAILED)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli import lists, orders, tokens
+from holdfast.cli import keys, limits, lists, orders, tokens
 from holdfast.cli.agent import agent
 from holdfast.cli.apply import apply, plan
 from holdfast.cli.capacity import capacity
@@ -75,6 +75,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(tokens.app, name="token")
+app.add_typer(keys.app, name="keys")
+app.add_typer(limits.app, name="limits")
 app.add_typer(sim_app, name="sim")
 
 

@@ -16,7 +16,7 @@ one JSON value (of `logs` and `events -f`, every line is one). Exit codes: 0 all
 done or a promise was broken, 2 the input is wrong, 130 interrupted. Errors go to stderr as `error:` and
 `hint:` lines. Colours and bars are for terminals; what is piped is plain, and no line is cut.
 `holdfast --install-completion` teaches your shell to complete commands, options, files, and the names of
-nodes, workloads, replicas and pools.
+nodes, workloads, replicas, pools and keys.
 
 Commands that talk to a control plane take these as well, and look further if they are not given:
 
@@ -41,6 +41,7 @@ VARIABLES = {
     "HOLDFAST_TOKEN": "their `--token`",
     "HOLDFAST_CA": "their `--ca`",
     "HOLDFAST_DIR": "`--dir` of `up` and `serve`; other commands look there first for `url` and `token`",
+    "HOLDFAST_GATEWAY_DIR": "`--dir` of `gateway`; `keys` and `limits` look there for its address",
     "HOLDFAST_DATABASE": "`--database` of `serve`",
     "HOLDFAST_JOIN_TOKEN": "the join token of `agent`; on its command line others could read it",
     "XDG_STATE_HOME": "where `agent` keeps its `--root`, instead of `~/.local/state`",

@@ -29,20 +29,45 @@ CONNECTION: dict[str, tuple[Any, object]] = {
 }
 
 
+GATEWAY: dict[str, tuple[Any, object]] = {
+    "gateway": (
+        Annotated[
+            str,
+            typer.Option(
+                "--gateway",
+                metavar="URL",
+                help="The admin address of a gateway that works alone.",
+                show_default="the file `admin-url` of a gateway's folder here or above",
+            ),
+        ],
+        "",
+    )
+}
+
+
 def talks(command: Callable[..., None]) -> Callable[..., None]:
     """Gives the command a client as its first argument, and itself the options that say to whom."""
+    return _talks(command, CONNECTION)
+
+
+def talks_of_keys(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for what a gateway that works alone knows too."""
+    return _talks(command, GATEWAY | CONNECTION)
+
+
+def _talks(command: Callable[..., None], options: dict[str, tuple[Any, object]]) -> Callable[..., None]:
     inside = inspect.signature(command)
     own = list(inside.parameters.values())[1:]
     hints = get_type_hints(command, _LATER, include_extras=True)
 
     @functools.wraps(command)
     def with_client(**given: Any) -> None:
-        to = {name: given.pop(name) for name in CONNECTION}
+        to = {name: given.pop(name) for name in options}
         with_server(command, to, given)
 
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-        for name, (hint, default) in CONNECTION.items()
+        for name, (hint, default) in options.items()
     ]
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[p.name]) for p in own]
     setattr(with_client, "__signature__", inside.replace(parameters=[*parameters, *shared]))  # noqa: B010
@@ -58,7 +83,7 @@ def with_server(command: Callable[..., None], to: dict[str, Any], given: dict[st
     from holdfast.cli import client, where
 
     try:
-        api = client.Client(where.server(**to))
+        api = client.Client(where.keeper_of_keys(**to) if "gateway" in to else where.server(**to))
         try:
             command(api, **given)
         finally:

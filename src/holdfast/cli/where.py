@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from holdfast.wire.address import is_loopback
 
 FOLDER = ".holdfast"
+GATEWAY_FOLDER = ".holdfast-gateway"
 USUAL = "http://127.0.0.1:7700"
 LONGEST = 10_000  # characters in such a file
 
@@ -28,6 +29,7 @@ class Server(NamedTuple):
     token: str = ""
     ca: str = ""
     insecure: bool = False
+    is_gateway: bool = False  # one that works alone: it knows keys and limits, and nothing else
 
 
 def server(
@@ -49,6 +51,30 @@ def server(
     if not secret and all(one == noted.rstrip("/") or stays_here(one) for one in urls):
         secret = _noted(home, "token")
     return Server(urls, secret.strip(), ca or environment.get("HOLDFAST_CA", ""), insecure)
+
+
+def keeper_of_keys(
+    gateway: str = "",
+    url: str = "",
+    token: str = "",
+    ca: str = "",
+    insecure: bool = False,
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Server:
+    """A gateway that works alone, if one is named or has left its address here; else the control plane."""
+    start = folder or Path.cwd()
+    named = environment.get("HOLDFAST_GATEWAY_DIR")
+    places = [Path(named)] if named else [each / GATEWAY_FOLDER for each in (start, *start.parents)]
+    home = next((place for place in places if _is_ours(place / "admin-url")), None)
+    noted = _noted(home, "admin-url")
+    if not gateway and (url or environment.get("HOLDFAST_URL") or not noted):
+        return server(url, token, ca, insecure, folder=folder, environment=environment)
+    chosen = _checked(gateway or noted)
+    if not token and (chosen == noted.rstrip("/") or stays_here(chosen)):
+        token = _noted(home, "admin-token")
+    return Server((chosen,), token.strip(), ca, insecure, is_gateway=True)
 
 
 def stays_here(url: str) -> bool:

@@ -5,6 +5,7 @@ than loopback it wants the token in the file `admin-token` of its folder.
 """
 
 import hmac
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -21,10 +22,14 @@ from starlette.routing import Route
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import GRACE_MS, NotOurs, Unknown
 from holdfast.gateway.metrics import page
-from holdfast.model.gateway import Grade, Key, Limits
-from holdfast.model.units import Instant
+from holdfast.model.gateway import Grade, Key, Limits, is_scope
+from holdfast.model.units import DAY, Instant
 
 BODY_MAX = 65_536
+LONGEST_MS = 3650 * DAY
+MOST = 10**15  # of anything that is limited
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # as in files: it is part of addresses and of scopes
+SCOPES = "global, team:NAME, model:NAME, key:ID, team:NAME/model:NAME or key:ID/model:NAME"
 
 
 class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,9 +41,22 @@ class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
     limits: Limits = Limits()
     ttl_ms: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.id and not ID.fullmatch(self.id):
+            raise ValueError("expected an id of at most 63 letters, digits, - and _")
+        if "/" in self.team:
+            raise ValueError("expected a team without /")
+        if self.ttl_ms is not None and not 0 < self.ttl_ms <= LONGEST_MS:
+            raise ValueError("expected a ttl_ms of at least 1 and at most 3650 days")
+        check(self.limits)
+
 
 class Rotation(msgspec.Struct, forbid_unknown_fields=True):
     grace_ms: int = GRACE_MS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.grace_ms <= LONGEST_MS:
+            raise ValueError("expected a grace_ms of at least 0 and at most 3650 days")
 
 
 class Suspension(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,6 +89,14 @@ class Refused(Exception):
     def __init__(self, status: int, detail: str, hint: str = "") -> None:
         super().__init__(detail)
         self.status, self.hint = status, hint
+
+
+def check(limits: Limits) -> None:
+    """ValueError: nothing can be limited so."""
+    for name in limits.__struct_fields__:
+        value = getattr(limits, name)
+        if value is not None and not 0 <= value <= MOST:
+            raise ValueError(f"expected {name} to be at least 0 and at most {MOST}")
 
 
 def problem(status: int, detail: str, hint: str = "") -> Response:
@@ -201,7 +227,17 @@ class Admin:
     async def set_limits(self, request: Request) -> Response:
         wanted = await _read(request, Limits)
         scope = request.path_params["scope"]
-        self.keeper.put_limits(scope, wanted)
+        if not is_scope(scope):
+            raise Refused(422, f"{scope} is no scope", SCOPES)
+        try:
+            check(wanted)
+        except ValueError as error:
+            raise Refused(422, str(error)) from None
+        kind, _, name = scope.partition(":")
+        if kind == "key" and "/" not in name:  # they are kept with the key
+            self.keeper.put_key(self.keeper.ring.limit(name, wanted))
+        else:
+            self.keeper.put_limits(scope, wanted)
         return give({"done": f"set {scope}"})
 
     def _shown(self, key: Key) -> KeyShown:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.gateway.keyring import write_whole
+from holdfast.gateway.keyring import read_whole, write_whole
 
 
 class Kept(msgspec.Struct):
@@ -20,21 +20,20 @@ class Kept(msgspec.Struct):
 class Budgets:
     def __init__(self, file: Path) -> None:
         self.file = file
-        kept = msgspec.json.decode(file.read_bytes(), type=Kept) if file.exists() else Kept()
+        kept = read_whole(file, Kept) if file.exists() else Kept()
         self.drawn, self.crashed = kept.drawn, kept.running
 
     def begin(self) -> None:
-        self._write(running=True)
+        self._write(self.drawn, running=True)
 
     def draw(self, drawn: dict[str, int]) -> None:
         """Durable when this returns. What is given back is written down at the end."""
         if any(amount > self.drawn.get(scope, 0) for scope, amount in drawn.items()):
-            self.drawn = {**self.drawn, **drawn}
-            self._write(running=True)
+            self._write({**self.drawn, **drawn}, running=True)
 
     def end(self, drawn: dict[str, int]) -> None:
-        self.drawn = {**self.drawn, **drawn}
-        self._write(running=False)
+        self._write({**self.drawn, **drawn}, running=False)
 
-    def _write(self, *, running: bool) -> None:
-        write_whole(self.file, msgspec.json.encode(Kept(self.drawn, running)))
+    def _write(self, drawn: dict[str, int], *, running: bool) -> None:
+        write_whole(self.file, msgspec.json.encode(Kept(drawn, running)))
+        self.drawn = drawn

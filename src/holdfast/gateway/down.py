@@ -228,12 +228,14 @@ class Down(asyncio.Protocol):
             self.refuse(Answer(431, "invalid_request", f"a head has at most {HEAD_MAX} bytes", close=True))
 
     def _feed(self, data: bytes) -> None:
-        whole_head = not self.head_size - len(data)  # this request begins here
+        whole_head = self.in_head and self.head_size == len(data)  # this request begins here
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.refuse(Answer(501, "invalid_request", "no other protocol is spoken here", close=True))
-            return
+            if not self.pipelined:
+                self.exchange = None
+                self.refuse(Answer(501, "invalid_request", "no other protocol is spoken here", close=True))
+                return
         except httptools.HttpParserCallbackError as error:
             malformed = error.__context__
             if not isinstance(malformed, Malformed):
@@ -255,7 +257,8 @@ class Down(asyncio.Protocol):
         send it again."""
         self.parser = httptools.HttpRequestParser(self)
         if whole_head and not self.chunked:
-            self.backlog = data[data.index(b"\r\n\r\n") + 4 + max(0, self.length) :]
+            start = len(data) - len(data.lstrip(b"\r\n"))  # the parser skips empty lines before a request
+            self.backlog = data[data.index(b"\r\n\r\n", start) + 4 + max(0, self.length) :]
         else:
             self.keep_alive = False
 

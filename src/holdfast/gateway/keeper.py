@@ -143,7 +143,11 @@ class Keeper:
             case messages.Asked(ask=ask):
                 assert seat.link is not None
                 grants = self.broker.ask(ask, now)
-                self.budgets.draw(self.broker.drawn())
+                try:
+                    self.budgets.draw(self.broker.drawn())
+                except OSError as error:  # what is not written down is not lent: the worker hears nothing
+                    log.error("what is drawn of budgets cannot be kept", why=error.strerror)
+                    return
                 seat.link.send(messages.Granted(grants))
             case messages.Ready():
                 seat.ready = True

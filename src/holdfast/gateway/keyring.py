@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +16,7 @@ from holdfast.gateway.book import hashed
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.units import DAY, Instant
 
+T = TypeVar("T")
 PREFIX = "sk-hf-"
 GRACE_MS = 1 * DAY  # a rotated key is good for so long beside its successor
 
@@ -27,14 +29,17 @@ class NotOurs(Exception):
     """It stands in the configuration."""
 
 
+class Damaged(Exception):
+    """A file of ours that is not what we wrote; to go on without it would forget keys, or what is spent."""
+
+
 class Keyring:
     def __init__(self, file: Path | None, fixed: Iterable[Key] = ()) -> None:
         self.file = file
         self.fixed = {key.id: key for key in fixed}
         self.own: dict[str, Key] = {}
         if file is not None and file.exists():
-            for key in msgspec.json.decode(file.read_bytes(), type=list[Key]):
-                self.own[key.id] = key
+            self.own = {key.id: key for key in read_whole(file, list[Key])}
 
     def all(self) -> list[Key]:
         return [*self.fixed.values(), *self.own.values()]
@@ -90,8 +95,7 @@ class Keyring:
         old = msgspec.structs.replace(
             old, replaced_at=wall, expires_at=min(ends, old.expires_at) if old.expires_at else ends
         )
-        self.own[old.id] = old
-        self._put(fresh)
+        self._keep({**self.own, old.id: old, fresh.id: fresh})
         return old, fresh, secret
 
     def suspend(self, id: str, why: str) -> Key:
@@ -103,10 +107,12 @@ class Keyring:
     def graded(self, id: str, grade: Grade, suspended: str = "") -> Key:
         return self._change(id, grade=grade, suspended=suspended)
 
+    def limit(self, id: str, limits: Limits) -> Key:
+        return self._change(id, limits=limits)
+
     def delete(self, id: str) -> None:
         self._own(id)
-        del self.own[id]
-        self._write()
+        self._keep({other: key for other, key in self.own.items() if other != id})
 
     def _own(self, id: str) -> Key:
         key = self.own.get(id)
@@ -122,20 +128,20 @@ class Keyring:
         return key
 
     def _put(self, key: Key) -> None:
-        before = self.own.get(key.id)
-        self.own[key.id] = key
-        try:
-            self._write()
-        except OSError:
-            if before is None:
-                del self.own[key.id]
-            else:
-                self.own[key.id] = before
-            raise
+        self._keep({**self.own, key.id: key})
 
-    def _write(self) -> None:
+    def _keep(self, own: dict[str, Key]) -> None:
+        """On disk first: what could not be written did not happen."""
         if self.file is not None:
-            write_whole(self.file, msgspec.json.encode(list(self.own.values())))
+            write_whole(self.file, msgspec.json.encode(list(own.values())))
+        self.own = own
+
+
+def read_whole(file: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Damaged(f"{file} cannot be read: {error}") from None
 
 
 def write_whole(file: Path, content: bytes) -> None:

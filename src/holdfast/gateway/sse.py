@@ -6,7 +6,7 @@ anything to look at. Only what comes before the first content is decoded, becaus
 still be had from another replica.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,12 +16,15 @@ SAYS_USAGE = (b'"usage":{', b'"usage": {')
 TOO_LONG = (b'"finish_reason":"length"', b'"finish_reason": "length"')
 
 
+Count = Annotated[int, msgspec.Meta(ge=0)]  # one below zero would give quota back that nobody took
+
+
 class Usage(msgspec.Struct):
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
-    input_tokens: int = 0  # as /v1/responses calls them
-    output_tokens: int = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
+    total_tokens: Count = 0
+    input_tokens: Count = 0  # as /v1/responses calls them
+    output_tokens: Count = 0
 
     @property
     def prompt(self) -> int:
@@ -112,7 +115,8 @@ class Events:
 
     def _read_usage(self, block: bytes) -> bytes:
         kept = []
-        events = block.split(b"\n\n")
+        gap = b"\r\n\r\n" if b"\r\n\r\n" in block else b"\n\n"
+        events = block.split(gap)
         for event in events:
             if SAYS_USAGE[0] in event or SAYS_USAGE[1] in event:
                 try:
@@ -125,7 +129,7 @@ class Events:
                     if self.strip and read.choices is not None and not read.choices:
                         continue
             kept.append(event)
-        return b"\n\n".join(kept) if len(kept) != len(events) else block
+        return gap.join(kept) if len(kept) != len(events) else block
 
 
 def data_of(event: bytes) -> bytes:

@@ -37,6 +37,10 @@ class Asked(Protocol):
     def failed(self, up: "Up", why: str) -> None: ...
 
 
+class Strange(Exception):
+    """What no answer says."""
+
+
 class Up(asyncio.Protocol):
     __slots__ = (
         "asked",
@@ -98,7 +102,12 @@ class Up(asyncio.Protocol):
             return  # trailers say nothing that we pass on
         name = name.lower()
         if name in HOP_BY_HOP:
-            self.chunked = self.chunked or name == b"transfer-encoding"
+            if name == b"transfer-encoding":
+                if (
+                    self.chunked or value.lower() != b"chunked"
+                ):  # we would pass it on undecoded, and nobody told of it
+                    raise Strange("it sends by a coding that nobody asked for")
+                self.chunked = True
             return
         if name == b"content-type":
             self.content_type = value
@@ -119,10 +128,12 @@ class Up(asyncio.Protocol):
         if self.complete:
             return
         self.status = self.parser.get_status_code()
+        if self.status < 100:
+            raise Strange(f"its status is {self.status}")
         self.head = self.status >= 200
 
     def on_body(self, body: bytes) -> None:
-        if not self.complete:
+        if not self.complete and not self.is_head:
             self.pieces.append(body)
 
     def on_message_complete(self) -> None:
@@ -130,8 +141,10 @@ class Up(asyncio.Protocol):
             if not self.complete:
                 self.keep_alive = self.parser.should_keep_alive()  # afterwards it speaks of the next answer
             self.complete = True
-        else:  # 100 or 103: the answer comes after it
+        else:  # 100 or 103: the answer comes after it, and owes it nothing
             self.headers.clear()
+            self.content_type = self.retry_after = b""
+            self.length, self.chunked = -1, False
 
     # what the connection tells
 
@@ -148,7 +161,7 @@ class Up(asyncio.Protocol):
             return
         except httptools.HttpParserError as error:
             if not self.complete:
-                self._fail(f"it does not speak HTTP: {error}")
+                self._fail(f"it does not speak HTTP: {error.__context__ or error}")
                 return
             self.used = False
         if not self.head:

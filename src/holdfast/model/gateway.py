@@ -64,3 +64,14 @@ def scope_of_model(model: str) -> str:
 def both(scope: str, model: str) -> str:
     """The scope of a key or team for one model."""
     return f"{scope}/{scope_of_model(model)}"
+
+
+def is_scope(text: str) -> bool:
+    """`global`, `model:M`, `key:K`, `team:T`, `key:K/model:M` or `team:T/model:M`."""
+    if text == GLOBAL:
+        return True
+    whose, both_of_them, model = text.partition("/model:")
+    kind, _, name = whose.partition(":")
+    if kind == "model":
+        return bool(name)
+    return kind in ("key", "team") and bool(name) and (bool(model) or not both_of_them)

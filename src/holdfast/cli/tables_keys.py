@@ -1,0 +1,108 @@
+"""Keys, limits and the report on keys as tables."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from rich.text import Text
+
+from holdfast.cli import look
+from holdfast.cli.rows import Rows
+from holdfast.core.gateway.zombie import Row
+from holdfast.model.gateway import Grade, Limits
+
+GRADES = {Grade.FINE: "green", Grade.CLAMP: "red", Grade.SUSPEND: "red"}
+
+
+class KeyShown(msgspec.Struct, frozen=True):
+    """A key as a gateway or a control plane tells it: what a table needs of it."""
+
+    id: str
+    owner: str = ""
+    team: str = ""
+    note: str = ""
+    models: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    created_ms: int = 0
+    expires_ms: int | None = None
+    replaced_ms: int | None = None
+    suspended: str = ""
+    grade: Grade = Grade.FINE
+    fixed: bool = False
+
+
+class KeyMade(msgspec.Struct, frozen=True):
+    key: KeyShown
+    secret: str
+
+
+def keys(found: Sequence[KeyShown]) -> Rows:
+    made = Rows(
+        "KEY", "STATE", "OWNER", "TEAM", "MODELS", "LIMITS", "MADE", "EXPIRES", spare=("MADE", "OWNER")
+    )
+    now = int(time.time() * 1000)
+    for key in found:
+        word, colour = _state(key, now)
+        made.add(
+            Text(key.id, "bold"),
+            Text(word, colour),
+            key.owner or "-",
+            key.team or "-",
+            ", ".join(key.models) or "all",
+            words(key.limits) or "-",
+            "by its file" if key.fixed else look.clock(key.created_ms),
+            look.clock(key.expires_ms) if key.expires_ms else "never",
+            remark=Text(key.suspended or key.note, look.UNUSUAL if key.suspended else "dim"),
+        )
+    return made
+
+
+def _state(key: KeyShown, now: int) -> tuple[str, str]:
+    if key.suspended:
+        return "suspended", "red"
+    if key.expires_ms is not None and key.expires_ms <= now:
+        return "expired", "red"
+    if key.replaced_ms is not None:
+        return "replaced", look.UNUSUAL
+    return ("good", "green") if key.grade is Grade.FINE else (str(key.grade), look.UNUSUAL)
+
+
+def words(limits: Limits) -> str:
+    """`100,000 tokens/min, 16 at a time`; empty: nothing is limited."""
+    said = (
+        (limits.tokens_per_min, "{:,} tokens/min"),
+        (limits.tokens_burst, "{:,} tokens at once"),
+        (limits.requests_per_min, "{:,} requests/min"),
+        (limits.requests_burst, "{:,} requests at once"),
+        (limits.concurrent, "{:,} at a time"),
+        (limits.tokens_total, "{:,} tokens in all"),
+    )
+    return ", ".join(form.format(value) for value, form in said if value is not None)
+
+
+def limits(found: Mapping[str, Limits]) -> Rows:
+    made = Rows("SCOPE", "LIMITS")
+    for scope in sorted(found):
+        made.add(Text(scope, "bold"), words(found[scope]) or "-")
+    return made
+
+
+def report(found: Sequence[Row]) -> Rows:
+    made = Rows(
+        "KEY", "GRADE", "SCORE", "OWNER", "TEAM", "TOKENS 24H", "UNREAD", "LAST USED", spare=("OWNER", "TEAM")
+    )
+    for row in found:
+        made.add(
+            Text(row.key, "bold"),
+            Text("exempt", "dim")
+            if row.exempt
+            else Text(str(row.grade), GRADES.get(row.grade, look.UNUSUAL)),
+            f"{row.score:.2f}",
+            row.owner or "-",
+            row.team or "-",
+            f"{row.tokens_24h:,}",
+            f"{row.unread_24h:,}",
+            "never" if row.idle_ms < 0 else f"{look.ago(row.idle_ms)} ago",
+            remark=Text("; ".join(filter(None, (row.why, row.leak))), look.UNUSUAL),
+        )
+    return made

@@ -1,0 +1,162 @@
+"""The second listener of a gateway, asked as its clients do: keys, limits, and all that is no request."""
+
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast.gateway import keyring, settings
+from holdfast.gateway.admin import Admin
+from holdfast.gateway.book import hashed
+from holdfast.gateway.keeper import Keeper
+from holdfast.model.gateway import Limits
+from tests.gateways import key
+
+
+@asynccontextmanager
+async def admin(state: Path, token: str = "", **more: Any) -> AsyncIterator[tuple[Keeper, httpx.AsyncClient]]:
+    keeper = Keeper(settings.Gateway(state=state, keys=(key(),), **more))
+    transport = httpx.ASGITransport(app=Admin(keeper, token).app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+        yield keeper, client
+
+
+async def test_a_key_is_made_shown_without_its_hash_and_deleted(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        made = await client.post(
+            "/v1/keys", json={"id": "ci", "owner": "ann", "models": ["toy"], "ttl_ms": 5000}
+        )
+        assert made.status_code == 201
+        assert hashed(made.json()["secret"].encode()) == keeper.ring.get("ci").hash
+        shown = {one["id"]: one for one in (await client.get("/v1/keys")).json()}
+        assert shown["ci"] == made.json()["key"]
+        assert "hash" not in shown["ci"]
+        assert shown["ci"]["expires_ms"] - shown["ci"]["created_ms"] == 5000
+        assert (shown["test"]["fixed"], shown["ci"]["fixed"]) == (True, False)
+        assert (await client.delete("/v1/keys/ci")).status_code == 200
+        assert (await client.delete("/v1/keys/ci")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        ({"id": "a/b"}, "expected an id"),
+        ({"id": "a\n"}, "expected an id"),
+        ({"id": "a" * 64}, "expected an id"),
+        ({"team": "red/model:toy"}, "expected a team without /"),
+        ({"ttl_ms": 0}, "expected a ttl_ms"),
+        ({"ttl_ms": 10**20}, "ttl_ms"),
+        ({"limits": {"tokens_per_min": -1}}, "expected tokens_per_min to be at least 0"),
+        ({"limits": {"concurrent": 10**16}}, "expected concurrent to be at least 0"),
+        ({"limits": 5}, "limits"),
+        ({"colour": "red"}, "colour"),
+        ([], "object"),
+    ],
+)
+async def test_a_key_that_makes_no_sense_is_not_made(wanted: Any, error: str, tmp_path: Path) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        found = await client.post("/v1/keys", json=wanted)
+        assert found.status_code == 422
+        assert error in found.json()["detail"]
+        assert [one.id for one in keeper.ring.all()] == ["test"]
+
+
+async def test_what_is_no_request_is_told_apart(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client):
+        assert (await client.post("/v1/keys", content=b"{")).status_code == 400
+        assert (await client.post("/v1/keys", content=b"\xff")).status_code == 400
+        assert (await client.post("/v1/keys", content=b" " * 70_000)).status_code == 413
+        assert (await client.post("/v1/keys", json={"id": "test"})).status_code == 409
+        assert (await client.post("/v1/keys/test/rotate", json={"grace_ms": -1})).status_code == 422
+        assert (await client.post("/v1/keys/test/suspend", json={})).status_code == 409
+        assert (await client.post("/v1/keys/no/restore", json={})).status_code == 404
+        assert (await client.get("/v1/nothing")).status_code == 404
+        assert (await client.put("/v1/keys", json={})).status_code == 405
+        assert (
+            await client.post("/v1/keys", json={}, headers={"origin": "http://elsewhere"})
+        ).status_code == 403
+
+
+async def test_a_token_is_asked_for_except_for_health(tmp_path: Path) -> None:
+    async with admin(tmp_path, "hfg_x") as (_, client):
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/readyz")).status_code == 503
+        for sent in (b"", b"Bearer", b"Bearer hfg_y", b"Bearer h\xe9"):
+            found = await client.get("/v1/keys", headers=[(b"authorization", sent)])
+            assert found.status_code == 401, sent
+        assert (await client.get("/metrics", headers={"authorization": "Bearer hfg_x"})).status_code == 200
+
+
+async def test_a_rotated_key_is_good_beside_its_successor_until_the_grace_is_over(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        limits = {"tokens_per_min": 100}
+        await client.post("/v1/keys", json={"id": "ci", "team": "red", "limits": limits})
+        fresh = (await client.post("/v1/keys/ci/rotate", json={"grace_ms": 1000})).json()["key"]
+        old = keeper.ring.get("ci")
+        assert (old.replaced_at, old.expires_at) == (fresh["created_ms"], fresh["created_ms"] + 1000)
+        assert (fresh["team"], fresh["limits"], fresh["replaced_ms"], fresh["expires_ms"]) == (
+            "red",
+            limits,
+            None,
+            None,
+        )
+
+
+async def test_limits_are_set_by_scope_and_those_of_a_key_with_the_key(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        await client.post("/v1/keys", json={"id": "ci"})
+        for scope in (
+            "global",
+            "team:red",
+            "model:org/llama",
+            "team:red/model:org/llama",
+            "key:ci/model:toy",
+        ):
+            assert (await client.put(f"/v1/limits/{scope}", json={"concurrent": 3})).status_code == 200
+            assert keeper.limits[scope] == Limits(concurrent=3)
+        assert (await client.get("/v1/limits")).json()["model:org/llama"] == {"concurrent": 3}
+        assert (await client.put("/v1/limits/key:ci", json={"tokens_per_min": 60})).status_code == 200
+        assert keeper.ring.get("ci").limits == Limits(tokens_per_min=60)
+        assert "key:ci" not in keeper.limits
+        assert (await client.put("/v1/limits/key:test", json={})).status_code == 409
+        assert (await client.put("/v1/limits/key:no", json={})).status_code == 404
+        assert (await client.put("/v1/limits/global", json={"concurrent": -1})).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "scope", ["teams:red", "team:", "model:", "key:", "globally", "x", "team:red/model:", "owner:ann"]
+)
+async def test_what_is_no_scope_is_not_limited(scope: str, tmp_path: Path) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        found = await client.put(f"/v1/limits/{scope}", json={"concurrent": 3})
+        assert found.status_code == 422
+        assert found.json()["hint"].startswith("global, team:NAME")
+        assert keeper.limits == {}
+
+
+async def test_a_full_disk_is_told_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        await client.post("/v1/keys", json={"id": "ci"})
+        before = keeper.ring.all()
+
+        def full(file: Path, content: bytes) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(keyring, "write_whole", full)
+        for method, path in (
+            ("POST", "/v1/keys"),
+            ("POST", "/v1/keys/ci/rotate"),
+            ("POST", "/v1/keys/ci/suspend"),
+            ("PUT", "/v1/limits/key:ci"),
+            ("DELETE", "/v1/keys/ci"),
+        ):
+            found = await client.request(method, path, content=b"" if method == "DELETE" else b"{}")
+            assert found.status_code == 507, path
+            assert "No space left" in found.json()["detail"]
+            assert keeper.ring.all() == before, path

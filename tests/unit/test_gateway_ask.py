@@ -1,0 +1,125 @@
+"""What a request for a model asks for, and what is added to it on its way."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.gateway.ask import NotReadable, continued, prompt_size, read, with_usage
+
+
+def body(**more: Any) -> bytes:
+    return msgspec.json.encode({"model": "toy", "messages": [{"role": "user", "content": "hi"}], **more})
+
+
+@pytest.mark.parametrize(
+    ("more", "most", "outputs"),
+    [
+        ({}, None, 1),
+        ({"max_tokens": 5}, 5, 1),
+        ({"max_tokens": 5, "max_completion_tokens": 9}, 9, 1),
+        ({"max_output_tokens": 7, "max_tokens": None}, 7, 1),
+        ({"max_tokens": 0}, 0, 1),
+        ({"n": 3, "best_of": 5}, None, 5),
+        ({"n": None}, None, 1),
+        ({"n": 0}, None, 1),
+    ],
+)
+def test_the_most_that_may_come_is_what_is_counted(
+    more: dict[str, Any], most: int | None, outputs: int
+) -> None:
+    ask = read(body(**more))
+    assert (ask.most, ask.outputs) == (most, outputs)
+
+
+@pytest.mark.parametrize(
+    ("data", "param"),
+    [
+        (b"", ""),
+        (b"{", ""),
+        (b"null", ""),
+        (b"[]", ""),
+        (b"{}", "model"),
+        (b'{"model":5}', "model"),
+        (b'{"model":""}', "model"),
+        (b'{"model":"x","n":129}', "n"),
+        (b'{"model":"x","best_of":1000000}', "n"),
+        (b'{"model":"x","max_tokens":-1}', "max_tokens"),
+        (b'{"model":"x","max_tokens":1.5}', "max_tokens"),
+        (b'{"model":"x","stream":"yes"}', "stream"),
+        (b'{"model":"x","stream_options":{"include_usage":"yes"}}', "stream_options.include_usage"),
+        (b'{"model":"x"} {"model":"y"}', ""),
+        (b'{"model":"\xff"}', ""),
+        (b'{"model":"x","a":' + b"[" * 100_000, ""),
+    ],
+)
+def test_what_cannot_be_read_says_where(data: bytes, param: str) -> None:
+    with pytest.raises(NotReadable) as error:
+        read(data)
+    assert error.value.param == param
+    assert str(error.value)
+
+
+def test_a_field_twice_is_counted_as_a_replica_reads_it() -> None:
+    """The last one holds, for us as for an engine."""
+    assert read(b'{"model":"a","max_tokens":9,"model":"b","max_tokens":1}').most == 1
+    assert read(b'{"model":"a","model":"b"}').model == "b"
+
+
+@pytest.mark.parametrize("all_the_time", [True, False])
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (body(stream=True), False),
+        (body(stream=True) + b" \r\n\t ", False),
+        (body(stream=True, stream_options=None), False),
+        (body(stream=True, stream_options={}), False),
+        (body(stream=True, stream_options={"include_usage": False}), False),
+        (body(stream=True, stream_options={"include_usage": True, "other": 1}), True),
+        (body(stream=True, messages=[{"content": '"stream_options":{"include_usage":false}'}]), False),
+        (
+            b'{"model":"toy","stream":true,"stream_options":{"include_usage":false},"stream_options":null}',
+            False,
+        ),
+        (b'{"model":"toy","stream":true,"stream\\u005foptions":{"include_usage":false}}', False),
+    ],
+)
+def test_a_stream_is_made_to_tell_its_usage_and_nothing_else_is_changed(
+    data: bytes, wanted: bool, all_the_time: bool
+) -> None:
+    sent, asked = with_usage(data, read(data), all_the_time=all_the_time)
+    assert asked is wanted
+    before, after = msgspec.json.decode(data), msgspec.json.decode(sent)
+    options = after.pop("stream_options")
+    assert options["include_usage"] is True
+    assert options.get("continuous_usage_stats", False) is all_the_time
+    assert options.get("other") == (before.get("stream_options") or {}).get("other")
+    before.pop("stream_options", None)
+    assert after == before
+    assert sent.count(b'"stream_options":{') == 1 or b"messages" in data
+
+
+def test_pictures_and_sounds_are_counted_by_the_piece() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9_000}}
+    sound = {"type": "input_audio", "input_audio": {"data": "B" * 5_000, "format": "wav"}}
+    plain = {"type": "image_url", "image_url": "http://x/y.png"}
+    data = body(
+        messages=[{"role": "user", "content": [image, sound, plain, {"type": "text", "text": "what?"}]}]
+    )
+    size, pieces = prompt_size(data)
+    assert pieces == 3
+    assert 0 < size < 600
+    assert prompt_size(body()) == (len(body()), 0)
+    odd = body(messages=[{"content": [{"image_url": 5}, {"image_url": {"url": 7}}]}])
+    assert prompt_size(odd) == (len(odd), 2)
+    assert prompt_size(body(user='about "image_url"'))[0] > 0
+
+
+def test_a_cut_chat_can_be_asked_to_go_on() -> None:
+    found = msgspec.json.decode(continued(body(temperature=0), "so far") or b"")
+    assert found["messages"][-1] == {"role": "assistant", "content": "so far"}
+    assert (found["continue_final_message"], found["add_generation_prompt"]) == (True, False)
+    assert found["temperature"] == 0
+    assert continued(body(n=2), "so far") is None
+    assert continued(body(tools=[]), "so far") is None
+    assert continued(b'{"model":"toy","prompt":"x"}', "so far") is None

@@ -1,0 +1,112 @@
+"""A client's connection, byte by byte: which requests come out of it, and what ends it."""
+
+import pytest
+
+from tests.gateway_twins import Wire, heard
+
+GET = b"GET /%b HTTP/1.1\r\nhost: h\r\n\r\n"
+POST = b"POST /%b HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n%b"
+
+
+def targets(*pieces: bytes) -> list[bytes]:
+    worker, _ = heard(list(pieces))
+    return [target for _, target, _, _ in worker.requests]
+
+
+def test_requests_that_come_together_come_out_one_by_one() -> None:
+    together = POST % (b"a", 3, b"xyz") + GET % b"b" + POST % (b"c", 0, b"")
+    assert targets(together) == [b"/a", b"/b", b"/c"]
+
+
+def test_empty_lines_before_a_request_do_not_make_it_two() -> None:
+    """The end of its head was looked for from the first byte on: it was read twice."""
+    assert targets(b"\r\n\r\n" + GET % b"a" + GET % b"b") == [b"/a", b"/b"]
+    inner = GET % b"inside"
+    worker, _ = heard([b"\r\n\r\n" + POST % (b"a", len(inner), inner) + GET % b"b"])
+    assert [(target, body) for _, target, _, body in worker.requests] == [(b"/a", inner), (b"/b", b"")]
+
+
+def test_a_body_as_long_as_its_head_is_not_taken_for_a_head() -> None:
+    """Head and body came in two pieces of one length, with another request in the second."""
+    rest = GET % b"b"
+    head = b"POST /a HTTP/1.1\r\nhost: h\r\nx-fill: %b\r\ncontent-length: 100\r\n\r\n"
+    head %= b"." * (100 + len(rest) - len(head % b""))
+    assert len(head) == 100 + len(rest)
+    inner = b"\r\n\r\n" + GET % b"inside"
+    for body in (b"x" * 100, inner + b"x" * (100 - len(inner))):
+        worker, wire = heard([head, body + rest])
+        assert [target for _, target, _, _ in worker.requests] == [b"/a"]
+        assert wire.closed, "whoever sent the second must send it again"
+    worker, wire = heard([head, b"x" * 100 + b"\x00" * len(rest)])
+    assert [target for _, target, _, _ in worker.requests] == [b"/a"]
+
+
+def test_a_request_is_answered_whatever_comes_after_it() -> None:
+    upgrade = b"GET /b HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    for after in (upgrade, b"\x00\x01", b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n"):
+        worker, wire = heard([GET % b"a" + after])
+        assert [target for _, target, _, _ in worker.requests] == [b"/a"]
+        assert wire.written.startswith(b"HTTP/1.1 200 OK")
+        assert wire.closed
+
+
+def test_another_protocol_is_refused_once() -> None:
+    worker, wire = heard([b"GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"])
+    assert worker.requests == []
+    assert wire.written.startswith(b"HTTP/1.1 501 ")
+    assert worker.counts.by_status == {501: 1}
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (b"host: h\r\ncontent-length: 3\r\ntransfer-encoding: chunked", 400),
+        (b"host: h\r\ntransfer-encoding: chunked\r\ncontent-length: 3", 400),
+        (b"host: h\r\ncontent-length: 3\r\ncontent-length: 3", 400),
+        (b"host: h\r\ncontent-length: 3, 3", 400),
+        (b"host: h\r\ntransfer-encoding: gzip", 501),
+        (b"host: h\r\ntransfer-encoding: gzip, chunked", 501),
+        (b"host: h\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked", 400),
+        (b"host: h\nx-a: b", 400),
+        (b"host: h\r\nhost: h", 400),
+        (b"x-a: b", 400),
+        (b"host: h\r\nx-a : b", 400),
+        (b"host: h\r\ncontent-encoding: gzip", 415),
+        (b"host: h\r\nx-a: \x00", 400),
+        (b"host: h\r\ncontent-length: 9999999", 413),
+        (b"host: h\r\n" + b"\r\n".join(b"x-%d: y" % n for n in range(101)), 431),
+    ],
+)
+def test_what_could_be_read_twice_is_refused_and_ends_the_connection(lines: bytes, status: int) -> None:
+    worker, wire = heard([b"POST / HTTP/1.1\r\n" + lines + b"\r\n\r\n"])
+    assert worker.requests == []
+    assert wire.written.startswith(b"HTTP/1.1 %d " % status), wire.written
+    assert b"connection: close" in wire.written
+    assert wire.closed
+    assert worker.counts.by_status == {status: 1}
+
+
+def test_a_head_without_end_is_refused() -> None:
+    worker, wire = heard([b"GET / HTTP/1.1\r\nhost: h\r\nx-a: "] + [b"y" * 1_000] * 40)
+    assert worker.requests == []
+    assert wire.written.startswith(b"HTTP/1.1 431 ")
+
+
+def test_whoever_asks_to_continue_is_told_to_unless_there_is_nothing_to_send() -> None:
+    def written(*pieces: bytes) -> bytes:
+        wire: Wire = heard(list(pieces))[1]
+        return wire.written
+
+    head = b"POST / HTTP/1.1\r\nhost: h\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n"
+    assert written(head % 3).startswith(b"HTTP/1.1 100 ")
+    assert written(head % 3, b"abc").count(b"HTTP/1.1 200 ") == 1
+    assert not written(head % 0).startswith(b"HTTP/1.1 100 ")
+
+
+def test_chunks_are_one_body_and_trailers_are_nothing() -> None:
+    head = b"POST /a HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+    chunks = b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nauthorization: Bearer other\r\nx-t: 1\r\n\r\n"
+    for pieces in ([head + chunks], [head, chunks], [bytes([byte]) for byte in head + chunks]):
+        worker, wire = heard(pieces)
+        assert worker.requests == [(b"POST", b"/a", [], b"abcde")]
+        assert not wire.closed

@@ -1,0 +1,194 @@
+"""The file of a gateway: what it may say, and how every mistake in it is answered."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.main import main
+from holdfast.files import gateway as files
+from holdfast.files.problem import FileProblem
+from holdfast.gateway import settings
+from holdfast.model.gateway import Limits
+
+ROOT = Path(__file__).resolve().parents[2]
+DIGEST = "ab" * 32
+
+
+def parsed(text: str) -> settings.Gateway:
+    return files.parsed(text, "gateway.yaml", Path("/state"))
+
+
+def test_an_upstream_is_all_a_gateway_needs() -> None:
+    wanted = parsed("services: [{ name: llama, upstreams: ['http://10.0.0.1:8000/v1'] }]")
+    assert (wanted.host, wanted.port, wanted.admin_port, wanted.workers) == ("127.0.0.1", 8080, 8081, 1)
+    (service,) = wanted.services
+    assert service.models == ("llama",)
+    assert service.upstreams == (settings.Upstream("http://10.0.0.1:8000/v1"),)
+    defaults = settings.Service("llama")
+    for field in settings.Service.__struct_fields__:
+        if field not in ("models", "upstreams"):
+            assert getattr(service, field) == getattr(defaults, field), f"{field}: form and settings disagree"
+    plain, ours = settings.Gateway(state=Path("/state")), parsed("services: []")
+    assert plain == ours, "form and settings agree on every default"
+
+
+def test_everything_is_taken_over() -> None:
+    wanted = parsed(
+        f"""
+        listen: "[::1]:9000"
+        admin: ":9001"
+        workers: 4
+        body_max: 1MiB
+        fail_open: true
+        shadow: false
+        services:
+          - name: llama
+            models: ["llama-*", other]
+            upstreams:
+              - {{ url: "http://10.0.0.1:8000", id: a, weight: 2, priority: 1, credential: sk-up }}
+              - unix:/run/x.sock
+            hosts: [x.example]
+            prefixes: [/tools]
+            probe: /health
+            probe_every: 500ms
+            hold: {{ requests: 5, tokens: 100, patience: 3s }}
+            concurrent: 8
+            tries: 2
+            connect: 1s
+            total: 10m
+        limits:
+          global: {{ tokens_per_min: 1000 }}
+          models: {{ llama: {{ concurrent: 3 }} }}
+          teams: {{ red: {{ requests_per_min: 5, models: {{ "org/llama": {{ tokens_total: 7 }} }} }} }}
+        keys:
+          - {{ id: ci, sha256: "{DIGEST.upper()}", team: red, limits: {{ tokens_burst: 9 }}, exempt: true }}
+        """
+    )
+    assert (wanted.host, wanted.port, wanted.admin_host, wanted.admin_port) == (
+        "::1",
+        9000,
+        "127.0.0.1",
+        9001,
+    )
+    assert (wanted.workers, wanted.body_max, wanted.fail_open, wanted.shadow) == (4, 1_048_576, True, False)
+    (service,) = wanted.services
+    assert service.upstreams[0] == settings.Upstream("http://10.0.0.1:8000", "a", 2.0, 1, "sk-up")
+    assert service.upstreams[1].url == "unix:/run/x.sock"
+    assert service.hold == settings.Hold(5, 100, 3.0)
+    assert (service.probe_every_s, service.connect_s, service.total_s) == (0.5, 1.0, 600.0)
+    assert wanted.limits == {
+        "global": Limits(tokens_per_min=1000),
+        "model:llama": Limits(concurrent=3),
+        "team:red": Limits(requests_per_min=5),
+        "team:red/model:org/llama": Limits(tokens_total=7),
+    }
+    (key,) = wanted.keys
+    assert (key.hash, key.team, key.limits, key.exempt) == (
+        bytes.fromhex(DIGEST),
+        "red",
+        Limits(tokens_burst=9),
+        True,
+    )
+
+
+def test_a_credential_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "services: [{ name: a, upstreams: [{ url: 'http://h', credential: 'env:UP_KEY' }] }]"
+    monkeypatch.setenv("UP_KEY", "sk-from-there")
+    assert parsed(text).services[0].upstreams[0].credential == "sk-from-there"
+    monkeypatch.delenv("UP_KEY")
+    with pytest.raises(FileProblem, match="expected the variable UP_KEY to be set"):
+        parsed(text)
+
+
+def test_no_requests_to_hold_is_no_queue() -> None:
+    assert parsed("services: [{ name: a, hold: { requests: 0 } }]").services[0].hold is None
+
+
+SERVICE = "services: [{ name: a, upstreams: [%s] }]"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ("", "", "expected a gateway, got an empty file"),
+        ("[1]", "", "expected fields such as services"),
+        ("a: [", "", ""),
+        ("services: []\n---\nservices: []", "", "expected one document, got 2"),
+        ("servces: []", "servces", "Did you mean: services"),
+        ("listen: 8080", "listen", 'Try: listen: "127.0.0.1:8080"'),
+        ('listen: "host"', "listen", "expected an address"),
+        ('listen: "h:99999"', "listen", "expected an address"),
+        ("workers: 0", "workers", "at least 1"),
+        ("workers: many", "workers", "expected a whole number"),
+        ("body_max: 5 apples", "body_max", "expected"),
+        ("open: maybe", "open", "expected"),
+        ("tls: { certificate: x }", "tls.key", "expected"),
+        ("services: [{}]", "services[0].name", "expected"),
+        ("services: [{ name: 'a b' }]", "services[0].name", "expected"),
+        (
+            "services: [{ name: a }, { name: a }]",
+            "services[1].name",
+            "expected another name than services[0]",
+        ),
+        ("services: [{ name: a, prefixes: [tools] }]", "services[0].prefixes", "paths that begin with /"),
+        ("services: [{ name: a, tries: 0 }]", "services[0].tries", "at least 1"),
+        ("services: [{ name: a, connect: soon }]", "services[0].connect", "expected a duration"),
+        (
+            "services: [{ name: a, hold: { patience: -1s } }]",
+            "services[0].hold.patience",
+            "expected a duration",
+        ),
+        ("services: [{ name: a, hedging: true }]", "services[0].hedging", "Did you mean: hedge"),
+        (SERVICE % "'ftp://h'", "services[0].upstreams[0].url", "http://HOST:PORT"),
+        (SERVICE % "'http://h?x=y'", "services[0].upstreams[0].url", "http://HOST:PORT"),
+        (SERVICE % "'http://h:x'", "services[0].upstreams[0].url", "http://HOST:PORT"),
+        (SERVICE % "'unix:x.sock'", "services[0].upstreams[0].url", "unix:/PATH"),
+        (SERVICE % "5", "services[0].upstreams[0]", "expected"),
+        (SERVICE % "{ url: 'http://h', weight: 0 }", "services[0].upstreams[0].weight", "from 0.01"),
+        (SERVICE % "'http://h', 'http://h'", "services[0].upstreams[1]", "expected each upstream once"),
+        ("limits: { team: {} }", "limits.team", "Did you mean: teams"),
+        ("limits: { teams: { red: { tokens: 5 } } }", "limits.teams.red.tokens", "Did you mean: tokens_"),
+        (
+            "limits: { teams: { red: { tokens_per_min: -5 } } }",
+            "limits.teams.red.tokens_per_min",
+            "at least 0",
+        ),
+        ("limits: { global: { concurrent: 1.5 } }", "limits.global.concurrent", "expected a whole number"),
+        ("keys: [{ id: a }]", "keys[0].sha256", "expected"),
+        ("keys: [{ id: a, sha256: sk-secret }]", "keys[0].sha256", "64 hexadecimal digits"),
+        (
+            f"keys: [{{ id: a, sha256: '{DIGEST}' }}, {{ id: a, sha256: '{DIGEST}' }}]",
+            "keys[1].id",
+            "each key once",
+        ),
+    ],
+)
+def test_every_mistake_is_answered_with_its_path_and_what_was_expected(
+    text: str, path: str, words: str
+) -> None:
+    with pytest.raises(FileProblem) as found:
+        parsed(text)
+    problems = found.value.problems
+    assert [problem.path for problem in problems] == [path], found.value.lines()
+    assert words in "\n".join(found.value.lines())
+
+
+def test_all_mistakes_are_told_at_once_with_their_lines() -> None:
+    with pytest.raises(FileProblem) as found:
+        parsed("workers: 0\nopen: 7\nservices:\n  - name: a\n    tries: 99\n")
+    assert [(problem.line, problem.path) for problem in found.value.problems] == [
+        (1, "workers"),
+        (2, "open"),
+        (5, "services[0].tries"),
+    ]
+
+
+def test_the_example_is_good(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        sys, "argv", ["holdfast", "gateway", "-c", str(ROOT / "examples/gateway.yaml"), "--check"]
+    )
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert "is good: 1 services" in capsys.readouterr().out

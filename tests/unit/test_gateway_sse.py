@@ -1,0 +1,166 @@
+"""Streams on their way through: the same comes out however they are cut, and usage is read and taken out."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.gateway.sse import TAIL_MAX, Events, has_content, text_of, usage_at_end, usage_in
+
+CHAT = {"object": "chat.completion.chunk", "usage": None}
+ROLE: dict[str, Any] = {**CHAT, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
+HI: dict[str, Any] = {**CHAT, "choices": [{"index": 0, "delta": {"content": 'h\u00ef "usage":{'}}]}
+END: dict[str, Any] = {**CHAT, "choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}
+USAGE: dict[str, Any] = {
+    **CHAT,
+    "choices": [],
+    "usage": {
+        "prompt_tokens": 3,
+        "completion_tokens": 2,
+        "total_tokens": 5,
+        "prompt_tokens_details": {"x": 1},
+    },
+}
+
+
+def stream(*events: object, end: bytes = b"\n") -> bytes:
+    said = (b"[DONE]" if event == "DONE" else msgspec.json.encode(event) for event in events)
+    return b"".join(b"data: " + data + end + end for data in said)
+
+
+def through(*pieces: bytes, strip: bool) -> tuple[bytes, Events]:
+    events = Events(strip=strip)
+    out = b"".join(events.feed(piece) for piece in pieces)
+    return out + events.rest(), events
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
+@pytest.mark.parametrize("strip", [True, False])
+def test_wherever_a_stream_is_cut_the_same_comes_out(strip: bool, end: bytes) -> None:
+    data = b": hello" + end + end + stream(ROLE, HI, END, USAGE, "DONE", end=end)
+    wanted = b": hello" + end + end + stream(ROLE, HI, END, *([] if strip else [USAGE]), "DONE", end=end)
+    cuts: list[tuple[bytes, ...]] = [(data[:at], data[at:]) for at in range(len(data) + 1)]
+    cuts += [tuple(data[at : at + size] for at in range(0, len(data), size)) for size in (1, 2, 3, 7, 100)]
+    for pieces in cuts:
+        out, events = through(*pieces, strip=strip)
+        assert out == wanted, pieces
+        assert events.usage is not None
+        assert (events.usage.prompt, events.usage.completion, events.usage.total) == (3, 2, 5)
+        assert events.content
+        assert events.ended
+        assert events.length
+        assert not events.failed
+        assert 4 <= events.count <= 5
+
+
+def test_usage_beside_content_is_read_and_stays() -> None:
+    all_the_time = {**HI, "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}
+    for data in (stream(all_the_time), stream(all_the_time, END), stream(all_the_time, end=b"\r\n")):
+        out, events = through(data, strip=True)
+        assert out == data
+        assert events.usage is not None
+        assert events.usage.total == 4
+
+
+def test_a_whole_event_goes_on_at_once_and_half_of_one_waits() -> None:
+    events = Events(strip=True)
+    one = stream(HI)
+    assert events.feed(one + one[:10]) == one
+    assert events.feed(one[10:-1]) == b""
+    assert events.feed(one[-1:]) == one
+    for short in (b"\n\n", b":\n\n", b": ping\n\n", b":\r\n\r\n"):
+        assert events.feed(short + b"data: ") + events.feed(b"x\n\n") == short + b"data: x\n\n"
+
+
+def test_a_role_alone_is_no_content_and_an_error_before_content_is_a_failure() -> None:
+    _, events = through(stream(ROLE), strip=False)
+    assert (events.content, events.failed) == (False, "")
+    _, events = through(stream(ROLE, {"error": {"message": "out of memory"}}), strip=False)
+    assert not events.content
+    assert "out of memory" in events.failed
+    _, events = through(stream(HI, {"error": {"message": "late"}}), strip=False)
+    assert (events.content, events.failed) == (True, "")
+    _, events = through(b"data: {nonsense\n\n", strip=False)
+    assert events.content
+
+
+def test_a_stream_without_done_or_without_its_last_blank_line_is_not_ended() -> None:
+    out, events = through(stream(HI, END), strip=False)
+    assert not events.ended
+    assert out == stream(HI, END)
+    cut = stream(HI, "DONE")[:-1]
+    out, events = through(cut, strip=False)
+    assert out == cut
+    assert not events.ended
+
+
+def test_a_huge_event_goes_on_unread() -> None:
+    data = b'data: {"choices":[{"delta":{"content":"' + b"x" * (TAIL_MAX + 100) + b'"}}]}\n\n' + stream(USAGE)
+    pieces = [data[at : at + 65_536] for at in range(0, len(data), 65_536)]
+    events = Events(strip=True)
+    out, most = b"", 0
+    for piece in pieces:
+        out += events.feed(piece)
+        most = max(most, len(events.tail))
+    assert out + events.rest() == data.removesuffix(stream(USAGE))
+    assert most <= TAIL_MAX
+    assert events.content
+    assert events.usage is not None
+
+
+def test_usage_that_is_none_is_not_taken_for_one() -> None:
+    for odd in (
+        '{"total_tokens":-5}',
+        '{"total_tokens":9,"prompt_tokens":-5}',
+        '{"total_tokens":"many"}',
+        "5",
+        "[]",
+        '{"total_tokens":1.5}',
+    ):
+        data = b'data: {"choices":[],"usage":' + odd.encode() + b"}\n\n"
+        out, events = through(data, strip=True)
+        assert (out, events.usage) == (data, None)
+    assert usage_in(b'{"usage":{"input_tokens":2,"output_tokens":3}}').total == 5  # type: ignore[union-attr]
+    assert usage_in(b'{"usage":null}') is None
+    assert usage_in(b'{"usage":{"total_tokens":-5}}') is None
+    assert usage_in(b"[1]") is None
+    assert usage_in(b"") is None
+
+
+def test_the_usage_of_a_long_answer_is_found_at_its_end() -> None:
+    long = (
+        b'{"choices":[{"text":"\\"usage\\":{\\"total_tokens\\":1}"}],"usage":{"total_tokens":9,"d":{"x":1}}}'
+    )
+    for start in range(long.rindex(b'"usage"') + 1):
+        found = usage_at_end(long[start:])
+        assert found is not None
+        assert found.total == 9
+    assert usage_at_end(long[:-2]) is None
+    assert usage_at_end(b'"usage"') is None
+    assert usage_at_end(b'{"text":"\\"usage\\":{\\"total_tokens\\":1}"}') is None
+
+
+def test_the_text_of_a_chat_is_put_together() -> None:
+    assert (
+        text_of(stream(ROLE, HI, "DONE") + b"data: {\n\ndata: {}\n\n: x\n\n")
+        == HI["choices"][0]["delta"]["content"]
+    )
+    assert text_of(stream(HI, HI, end=b"\r\n")) == 2 * HI["choices"][0]["delta"]["content"]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_content"),
+    [
+        ({"choices": [{"delta": {"role": "assistant"}}]}, False),
+        ({"choices": []}, False),
+        ({"choices": [{"delta": {"tool_calls": [1]}}]}, True),
+        ({"choices": [{"delta": {}, "finish_reason": "stop"}]}, True),
+        ({"choices": [{"text": "a"}]}, True),
+        ({"choices": [7]}, True),
+        ({"type": "response.created"}, True),
+        ([1], True),
+        ({"choices": "x"}, True),
+    ],
+)
+def test_what_counts_as_content(said: Any, is_content: bool) -> None:
+    assert has_content(said) is is_content
