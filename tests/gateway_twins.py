@@ -125,7 +125,7 @@ def read_by_another(data: bytes) -> list[Request]:
         kept = [(name, value) for name, value in headers if name not in OURS]
         found.append((bytes(event.method), bytes(event.target), kept, body))
         data = parser.trailing_data[0]
-        goes_on = parser.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)  # we never switch
+        goes_on = parser.their_state is not h11.MUST_CLOSE
     return found
 
 

@@ -154,6 +154,8 @@ SERVICE = "services: [{ name: a, upstreams: [%s] }]"
             "limits.teams.red.tokens_per_min",
             "at least 0",
         ),
+        ("limits: { globl: {} }", "limits.globl", "Did you mean: global"),
+        ("limits: { global: { tokens: 5 } }", "limits.global.tokens", "Did you mean: tokens_"),
         ("limits: { global: { concurrent: 1.5 } }", "limits.global.concurrent", "expected a whole number"),
         ("keys: [{ id: a }]", "keys[0].sha256", "expected"),
         ("keys: [{ id: a, sha256: sk-secret }]", "keys[0].sha256", "64 hexadecimal digits"),
