@@ -45,7 +45,7 @@ def gateway(
     from holdfast.cli import log_lines
     from holdfast.files import gateway as files
     from holdfast.files.problem import FileProblem
-    from holdfast.gateway.keeper import CannotListen
+    from holdfast.gateway.keeper import CannotListen, CannotStart
     from holdfast.gateway.keyring import Damaged
     from holdfast.gateway.serve import gateway as serving_of
 
@@ -74,6 +74,8 @@ def gateway(
         wiring.run(work)
     except CannotListen as error:
         say.fail([str(error)], "try another --port or --admin-port")
+    except CannotStart as error:
+        say.fail([str(error)], "they say above why", say.FAILED)
     except Damaged as error:
         say.fail([str(error)], "put it back from a copy, or move it away to begin without it", say.FAILED)
     except OSError as error:

@@ -30,8 +30,8 @@ limits:
   model, and those of all together. It is let in if all of them have room, and else none is touched.
 
 Keys may stand here, by the hash of their secret, or be made while the gateway runs, with
-[`holdfast keys create`](cli.md). Those that stand here are changed here. What it answers, and with which headers,
-is in [the gateway's HTTP reference](gateway-http.md).
+[`holdfast keys create`](cli.md). Those that stand here are changed here. What it answers, and with which
+headers, is in [the gateway's HTTP reference](gateway-http.md).
 
 This page is made by `python -m holdfast.files.gateway_reference` and checked by a test.
 """
@@ -47,8 +47,8 @@ TABLES: tuple[tuple[str, tuple[str | int, ...]], ...] = (
     ("## `tls`", ("tls",)),
 )
 NOTES = {
-    "### `upstreams` of a service": "A URL alone will do: `http://HOST:PORT`, `https://HOST` or `unix:/PATH`.",
-    "### `hold` of a service": "When it is full, or their patience is over, they are answered 503 `no_capacity`.",
+    "### `upstreams` of a service": "A URL alone will do.",
+    "### `hold` of a service": "When it is full, or their patience is over, they get 503 `no_capacity`.",
 }
 
 
