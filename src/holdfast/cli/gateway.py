@@ -1,5 +1,7 @@
 """`holdfast gateway`: the way in for those who ask for models."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -45,8 +47,6 @@ def gateway(
     from holdfast.cli import log_lines
     from holdfast.files import gateway as files
     from holdfast.files.problem import FileProblem
-    from holdfast.gateway.keeper import CannotListen, CannotStart
-    from holdfast.gateway.keyring import Damaged
     from holdfast.gateway.serve import gateway as serving_of
 
     try:
@@ -70,8 +70,18 @@ def gateway(
                 print(f"gateway  {serving.url}/v1\nadmin    {serving.admin_url}", file=sys.stderr)
             await stop.wait()
 
-    try:
+    with _told(dir):
         wiring.run(work)
+
+
+@contextmanager
+def _told(dir: Path) -> Iterator[None]:
+    """Why it cannot run, for a person."""
+    from holdfast.gateway.keeper import CannotListen, CannotStart
+    from holdfast.gateway.keyring import Damaged
+
+    try:
+        yield
     except CannotListen as error:
         say.fail([str(error)], "try another --port or --admin-port")
     except CannotStart as error:
