@@ -17,7 +17,7 @@ from holdfast.gateway.down import OURS, Down
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.up import Up
 
-SPACES = re.compile(rb"\b([A-Z]+)  +(?=/)")
+SPACES = re.compile(rb"\A([^\r\n ]+) +([^\r\n ]+) +(?=HTTP/)")
 REASON = re.compile(rb"^(HTTP/1\.[01] \d{3}) [^\r\n]*", re.MULTILINE)
 Request = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]  # method, target, headers, body
 
@@ -104,12 +104,12 @@ def heard(pieces: list[bytes], *, answered_late: bool = False) -> tuple[Notes, W
 
 def read_by_another(data: bytes) -> list[Request]:
     """What h11 reads from the same bytes, as far as it can. It is helped over what ours passes over and
-    nobody reads in another way: empty lines before a request, and several spaces before its target."""
+    nobody reads in another way: empty lines before a request, and several spaces in its first line."""
     found: list[Request] = []
     goes_on = True
     while goes_on:
         parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1_000_000)
-        parser.receive_data(SPACES.sub(rb"\1 ", data.lstrip(b"\r\n")))
+        parser.receive_data(SPACES.sub(rb"\1 \2 ", data.lstrip(b"\r\n")))
         try:
             event = parser.next_event()
             if not isinstance(event, h11.Request):
@@ -125,7 +125,7 @@ def read_by_another(data: bytes) -> list[Request]:
         kept = [(name, value) for name, value in headers if name not in OURS]
         found.append((bytes(event.method), bytes(event.target), kept, body))
         data = parser.trailing_data[0]
-        goes_on = parser.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL)  # we never switch
+        goes_on = parser.their_state is not h11.MUST_CLOSE
     return found
 
 

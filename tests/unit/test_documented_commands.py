@@ -10,7 +10,7 @@ import typer
 from holdfast.cli import reference as cli_reference
 from holdfast.cli.main import app
 from holdfast.files import reference as file_reference
-from holdfast.files import workload_reference
+from holdfast.files import gateway_reference, workload_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page for page in ("README.md", "CONTRIBUTING.md") if (ROOT / page).exists()]
@@ -81,6 +81,7 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
     [
         ("scenario-file.md", file_reference.page),
         ("workload-file.md", workload_reference.page),
+        ("gateway-file.md", gateway_reference.page),
         ("cli.md", cli_reference.page),
     ],
 )

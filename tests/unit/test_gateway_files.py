@@ -10,6 +10,7 @@ from holdfast.files import gateway as files
 from holdfast.files.problem import FileProblem
 from holdfast.gateway import settings
 from holdfast.model.gateway import Limits
+from tests.certificates import self_signed
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGEST = "ab" * 32
@@ -124,6 +125,8 @@ SERVICE = "services: [{ name: a, upstreams: [%s] }]"
         ("body_max: 5 apples", "body_max", "expected"),
         ("open: maybe", "open", "expected"),
         ("tls: { certificate: x }", "tls.key", "expected"),
+        ("tls: { certificate: none.pem, key: none.pem }", "tls", "got: No such file"),
+        ("upstream_ca: none.pem", "upstream_ca", "got: No such file"),
         ("services: [{}]", "services[0].name", "expected"),
         ("services: [{ name: 'a b' }]", "services[0].name", "expected"),
         (
@@ -154,6 +157,8 @@ SERVICE = "services: [{ name: a, upstreams: [%s] }]"
             "limits.teams.red.tokens_per_min",
             "at least 0",
         ),
+        ("limits: { globl: {} }", "limits.globl", "Did you mean: global"),
+        ("limits: { global: { tokens: 5 } }", "limits.global.tokens", "Did you mean: tokens_"),
         ("limits: { global: { concurrent: 1.5 } }", "limits.global.concurrent", "expected a whole number"),
         ("keys: [{ id: a }]", "keys[0].sha256", "expected"),
         ("keys: [{ id: a, sha256: sk-secret }]", "keys[0].sha256", "64 hexadecimal digits"),
@@ -192,3 +197,13 @@ def test_the_example_is_good(capsys: pytest.CaptureFixture[str], monkeypatch: py
         main()
     assert end.value.code == 0
     assert "is good: 1 services" in capsys.readouterr().out
+
+
+def test_a_certificate_must_belong_to_its_key(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.pem", "a.key", "b.pem", "b.key")]
+    for path, content in zip(paths, (*self_signed("a"), *self_signed("b")), strict=True):
+        path.write_bytes(content)
+    good = f"tls: {{ certificate: {paths[0]}, key: {paths[1]} }}\nupstream_ca: {paths[2]}"
+    assert parsed(good).certificate == paths[0]
+    with pytest.raises(FileProblem, match="expected a certificate and its key"):
+        parsed(good.replace("a.key", "b.key"))

@@ -1,5 +1,7 @@
 """`holdfast gateway`: the way in for those who ask for models."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -45,8 +47,6 @@ def gateway(
     from holdfast.cli import log_lines
     from holdfast.files import gateway as files
     from holdfast.files.problem import FileProblem
-    from holdfast.gateway.keeper import CannotListen
-    from holdfast.gateway.keyring import Damaged
     from holdfast.gateway.serve import gateway as serving_of
 
     try:
@@ -70,10 +70,22 @@ def gateway(
                 print(f"gateway  {serving.url}/v1\nadmin    {serving.admin_url}", file=sys.stderr)
             await stop.wait()
 
-    try:
+    with _told(dir):
         wiring.run(work)
+
+
+@contextmanager
+def _told(dir: Path) -> Iterator[None]:
+    """Why it cannot run, for a person."""
+    from holdfast.gateway.keeper import CannotListen, CannotStart
+    from holdfast.gateway.keyring import Damaged
+
+    try:
+        yield
     except CannotListen as error:
         say.fail([str(error)], error.hint)
+    except CannotStart as error:
+        say.fail([str(error)], "they say above why", say.FAILED)
     except Damaged as error:
         say.fail([str(error)], "put it back from a copy, or move it away to begin without it", say.FAILED)
     except OSError as error:

@@ -5,6 +5,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from holdfast.files.leaf import Leaf
@@ -98,7 +99,7 @@ def _rename(word: str, names: list[str], style: Style) -> str:
 def _wanted(form: type[BaseModel], loc: Loc) -> tuple[str, str]:
     table = table_at(form, loc[:-1])
     if isinstance(table, type) and issubclass(table, BaseModel):
-        for mark in table.model_fields[str(loc[-1])].metadata:
+        for mark in written(table)[str(loc[-1])].metadata:
             if isinstance(mark, Leaf):
                 return mark.expected, mark.example
     return "a value", "..."
@@ -106,7 +107,12 @@ def _wanted(form: type[BaseModel], loc: Loc) -> tuple[str, str]:
 
 def fields_at(form: type[BaseModel], loc: Loc) -> list[str]:
     table = table_at(form, loc)
-    return list(table.model_fields) if isinstance(table, type) and issubclass(table, BaseModel) else []
+    return list(written(table)) if isinstance(table, type) and issubclass(table, BaseModel) else []
+
+
+def written(form: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Its fields by their names in the file: `global` is none in Python."""
+    return {field.alias or name: field for name, field in form.model_fields.items()}
 
 
 def table_at(form: type[BaseModel], loc: Loc) -> Any:
@@ -114,7 +120,7 @@ def table_at(form: type[BaseModel], loc: Loc) -> Any:
     here: Any = form
     for part in loc:
         if isinstance(here, type) and issubclass(here, BaseModel):
-            field = here.model_fields[str(part)]
+            field = written(here)[str(part)]
             here = _model(
                 Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
             )

@@ -4,6 +4,7 @@ settings = read(Path("gateway.yaml"), state)
 """
 
 import os
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,10 +76,26 @@ def _checked(form: GatewayForm) -> Iterator[Problem]:
             if upstream.credential.startswith(ENV) and not os.environ.get(_variable(upstream)):
                 text = f"expected the variable {_variable(upstream)} to be set, got nothing"
                 yield Problem(f"{where}.upstreams[{at}].credential", text)
+    yield from _trusted(form)
     ids = [key.id for key in form.keys]
     for at, key in enumerate(form.keys):
         if key.id in ids[:at]:
             yield Problem(f"keys[{at}].id", f"expected each key once, got {key.id} again")
+
+
+def _trusted(form: GatewayForm) -> Iterator[Problem]:
+    """A worker that finds them missing would not come up, and the next would not either."""
+    if form.tls is not None:
+        try:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(form.tls.certificate, form.tls.key, password="")
+        except OSError as error:  # ssl's own are among them
+            yield Problem("tls", f"expected a certificate and its key, got: {error.strerror or error}")
+    if form.upstream_ca:
+        try:
+            ssl.create_default_context().load_verify_locations(form.upstream_ca)
+        except OSError as error:
+            yield Problem("upstream_ca", f"expected certificates, got: {error.strerror or error}")
 
 
 def _gateway(form: GatewayForm, state: Path) -> settings.Gateway:

@@ -13,7 +13,7 @@ from typing import get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from holdfast.files.explain import table_at
+from holdfast.files.explain import table_at, written
 from holdfast.files.forms import ScenarioForm
 from holdfast.files.leaf import Leaf
 from holdfast.files.mirror import Mirror, mirrored_by, plain
@@ -102,7 +102,7 @@ def table(form: type[BaseModel], notes: dict[str, str] | None = None) -> Iterato
     """Its fields, one a row."""
     told = _notes(form) | (notes or {})
     yield from ("| field | default | is | for |", "|---|---|---|---|")
-    for name, field in form.model_fields.items():
+    for name, field in written(form).items():
         yield _row(name, field, field.description or told.get(name, ""))
     yield ""
 

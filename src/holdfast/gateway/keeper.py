@@ -43,6 +43,10 @@ class CannotListen(Exception):
         self.hint = hint
 
 
+class CannotStart(Exception):
+    """No worker came up."""
+
+
 class Seat:
     """A worker's place: who sits there, and what it last said."""
 
@@ -210,8 +214,9 @@ class Keeper:
                 keeping = [group.create_task(self._keep(seat, path)) for seat in self.seats]
                 others = [group.create_task(self._lapse()), group.create_task(self.watch.run())]
                 try:
-                    await self._all_ready()
-                    yield self
+                    ready = await self._all_ready()
+                    if ready:
+                        yield self
                 finally:
                     self.closing = True
                     self.tell_all(messages.Close())
@@ -220,6 +225,8 @@ class Keeper:
                     await asyncio.wait(keeping, timeout=CLOSE_WITHIN_S + 5)
                     for task in keeping:
                         task.cancel()
+            if not ready:  # said here: a group of tasks would wrap it
+                raise CannotStart(f"its workers did not come up within {READY_WITHIN_S:.0f} s")
         finally:
             server.close()
             path.unlink(missing_ok=True)
@@ -258,11 +265,10 @@ class Keeper:
         self.port = held.getsockname()[1]
         return held
 
-    async def _all_ready(self) -> None:
-        try:
-            async with asyncio.timeout(READY_WITHIN_S):
-                while not all(seat.ready for seat in self.seats):
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            why = f"the workers did not start within {READY_WITHIN_S:.0f} s"
-            raise CannotListen(why, "see the log") from None
+    async def _all_ready(self) -> bool:
+        ends = self.now() + READY_WITHIN_S
+        while not all(seat.ready for seat in self.seats):
+            if self.now() > ends:
+                return False
+            await asyncio.sleep(0.02)
+        return True
