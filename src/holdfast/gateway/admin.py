@@ -19,52 +19,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.gateway.keeper import Keeper
-from holdfast.gateway.keyring import GRACE_MS, NotOurs, Unknown
+from holdfast.gateway.keyring import NotOurs, Unknown
 from holdfast.gateway.metrics import page
-from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.model.gateway import Key, Limits
 from holdfast.model.units import Instant
+from holdfast.wire.keys import KeyMade, KeyShown, KeyWanted, Rotation, Suspension, shown
 
 BODY_MAX = 65_536
-
-
-class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
-    id: str = ""
-    owner: str = ""
-    team: str = ""
-    note: str = ""
-    models: tuple[str, ...] = ()
-    limits: Limits = Limits()
-    ttl_ms: int | None = None
-
-
-class Rotation(msgspec.Struct, forbid_unknown_fields=True):
-    grace_ms: int = GRACE_MS
-
-
-class Suspension(msgspec.Struct, forbid_unknown_fields=True):
-    why: str = ""
-
-
-class KeyShown(msgspec.Struct):
-    """A key without its hash."""
-
-    id: str
-    owner: str
-    team: str
-    note: str
-    models: tuple[str, ...]
-    limits: Limits
-    created_ms: Instant
-    expires_ms: Instant | None
-    replaced_ms: Instant | None
-    suspended: str
-    grade: Grade
-    fixed: bool
-
-
-class KeyMade(msgspec.Struct):
-    key: KeyShown
-    secret: str
 
 
 class Refused(Exception):
@@ -150,17 +111,7 @@ class Admin:
         ring = self.keeper.ring
         if wanted.id and any(key.id == wanted.id for key in ring.all()):
             raise Refused(409, f"there is a key {wanted.id} already", "rotate it, or take another id")
-        wall = _wall()
-        key, secret = ring.create(
-            wall,
-            id=wanted.id,
-            owner=wanted.owner,
-            team=wanted.team,
-            note=wanted.note,
-            models=wanted.models,
-            limits=wanted.limits,
-            expires_at=wall + wanted.ttl_ms if wanted.ttl_ms is not None else 0,
-        )
+        key, secret = ring.create(wanted, _wall())
         self.keeper.put_key(key)
         return give(KeyMade(self._shown(key), secret), 201)
 
@@ -205,20 +156,8 @@ class Admin:
         return give({"done": f"set {scope}"})
 
     def _shown(self, key: Key) -> KeyShown:
-        return KeyShown(
-            id=key.id,
-            owner=key.owner,
-            team=key.team,
-            note=key.note,
-            models=key.models,
-            limits=key.limits,
-            created_ms=key.created_at,
-            expires_ms=key.expires_at or None,
-            replaced_ms=key.replaced_at or None,
-            suspended=key.suspended,
-            grade=self.keeper.watch.grades.get(key.id, key.grade),
-            fixed=key.id in self.keeper.ring.fixed,
-        )
+        keeper = self.keeper
+        return shown(key, keeper.watch.grades.get(key.id), fixed=key.id in keeper.ring.fixed)
 
 
 async def _read(request: Request, kind: Any) -> Any:

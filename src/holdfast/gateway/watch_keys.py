@@ -16,12 +16,12 @@ from holdfast.gateway.keyring import NotOurs, write_whole
 from holdfast.gateway.messages import SawOne
 from holdfast.model.gateway import Grade, Key
 from holdfast.model.units import Instant
+from holdfast.wire.keys import CLAMP_SHARE
 
 if TYPE_CHECKING:
     from holdfast.gateway.keeper import Keeper
 
 JUDGE_S = 60.0
-CLAMP_SHARE = 0.1
 
 log = structlog.get_logger("holdfast.gateway")
 
