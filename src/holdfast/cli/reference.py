@@ -41,6 +41,7 @@ VARIABLES = {
     "HOLDFAST_TOKEN": "their `--token`",
     "HOLDFAST_CA": "their `--ca`",
     "HOLDFAST_DIR": "`--dir` of `up` and `serve`; other commands look there first for `url` and `token`",
+    "HOLDFAST_GATEWAY_DIR": "`--dir` of `gateway`",
     "HOLDFAST_DATABASE": "`--database` of `serve`",
     "HOLDFAST_JOIN_TOKEN": "the join token of `agent`; on its command line others could read it",
     "XDG_STATE_HOME": "where `agent` keeps its `--root`, instead of `~/.local/state`",

@@ -73,6 +73,9 @@ class Admin:
                     raise Refused(401, "a token is needed", "send it as: Authorization: Bearer TOKEN")
             elif request.method != "GET" and "origin" in request.headers:
                 raise Refused(403, "a web page from elsewhere sent this")
+            if self.keeper.control and request.method != "GET":
+                hint = f"ask it instead: holdfast keys --url {self.keeper.control} ..."
+                raise Refused(409, "keys and limits are those of the control plane", hint)
             return await go_on(request)
         except Refused as refused:
             return problem(refused.status, str(refused), refused.hint)
