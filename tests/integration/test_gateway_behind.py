@@ -1,6 +1,7 @@
 """A gateway behind a control plane, piece by piece: what it follows, what it keeps, and what it tells."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,44 @@ async def test_a_taken_port_is_told_as_plainly_as_without_a_control_plane(tmp_pa
                 settings.Gateway(state=tmp_path, port=port, admin_port=0), Behind((api.plane.url,))
             ):
                 pass
+
+
+async def test_a_connection_that_was_closed_while_idle_costs_nobody_an_answer() -> None:
+    calls = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        await reader.readuntil(b"\r\n\r\n")
+        if calls == 2:  # it took another question, and went away
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ntwo!")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        plane = ControlPlane((f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}",))
+        assert await plane.post("/v1/gateway/lease", b"[]", 5) == b"two!"
+        with pytest.raises(Away):
+            await plane.post("/v1/gateway/lease", b"[]", 5)
+        await plane.close()
+
+
+async def test_being_sent_nowhere_is_being_away() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 307 Go\r\nlocation: http://[\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        plane = ControlPlane((f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}",))
+        with pytest.raises(Away):
+            await plane.view(5)
+        await plane.close()
+
+
+async def test_ctrl_c_in_a_terminal_does_not_reach_the_workers(tmp_path: Path) -> None:
+    async with gateway(settings.Gateway(state=tmp_path, port=0, admin_port=0)) as serving:
+        for seat in serving.keeper.seats:
+            assert os.getpgid(seat.pid) != os.getpgid(0)
 
 
 # what it goes by

@@ -121,6 +121,8 @@ def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None,
 
 
 def _behind(control: str, token: str, ca: str, name: str) -> "Behind | None":
+    import ssl
+
     from holdfast.cli.where import BadAddress, server
     from holdfast.gateway.behind import Behind
 
@@ -130,4 +132,8 @@ def _behind(control: str, token: str, ca: str, name: str) -> "Behind | None":
         found = server(control, token, ca)
     except BadAddress as error:
         say.fail([f"--control: {error}"], "--control http://127.0.0.1:7700")
+    try:
+        ssl.create_default_context(cafile=found.ca or None)
+    except OSError as error:
+        say.fail([f"--ca {found.ca}: expected certificates, got: {error.strerror or error}"], "--ca FILE")
     return Behind(found.urls, found.token, found.ca, name)

@@ -23,6 +23,9 @@ SILENT_S = 6.0  # of a stream; something comes every two seconds
 WATCH = "/v1/gateway/watch"
 LARGEST = 256 << 20
 DENIED = (401, 403)
+# ValueError: it sent us to something that is no address
+TROUBLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError)
+CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)  # it may have been idle for too long
 
 
 class Away(Exception):
@@ -37,8 +40,7 @@ class ControlPlane:
     def __init__(self, urls: tuple[str, ...], token: str = "", ca: str = "") -> None:
         self.urls, self.token = urls, token
         self.base = urls[0]
-        secure = any(url.startswith("https:") for url in urls)
-        verify = ssl.create_default_context(cafile=ca or None) if secure else False
+        verify = ssl.create_default_context(cafile=ca or None)
         self._client = httpx.AsyncClient(verify=verify, trust_env=False)
 
     async def close(self) -> None:
@@ -52,7 +54,7 @@ class ControlPlane:
                 self._answered("POST", path, headers, body, httpx.Timeout(within_s)) as response,
             ):
                 return await response.aread()
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (*TROUBLE, TimeoutError) as error:
             raise Away(_why(error)) from None
 
     async def view(self, within_s: float) -> View:
@@ -63,7 +65,7 @@ class ControlPlane:
                 self._answered("GET", WATCH, {}, b"", httpx.Timeout(within_s)) as response,
             ):
                 return _read(await response.aread())
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (*TROUBLE, TimeoutError) as error:
             raise Away(_why(error)) from None
 
     async def views(self) -> AsyncIterator[View]:
@@ -82,7 +84,7 @@ class ControlPlane:
                         data = [line[6:] for line in event.splitlines() if line.startswith(b"data: ")]
                         if data:
                             yield _read(data[0])
-        except httpx.HTTPError as error:
+        except TROUBLE as error:
             raise Away(_why(error)) from None
 
     @contextlib.asynccontextmanager
@@ -90,8 +92,8 @@ class ControlPlane:
         self, method: str, path: str, headers: dict[str, str], content: bytes, timeout: httpx.Timeout
     ) -> AsyncIterator[httpx.Response]:
         """The answer of whoever can give it."""
-        url, others = self.base + path, [each for each in self.urls if each != self.base]
-        for _ in range(HOPS_MAX + len(others)):
+        url, others, again = self.base + path, [each for each in self.urls if each != self.base], False
+        for _ in range(HOPS_MAX + 1 + len(others)):
             sent = self._client.build_request(
                 method,
                 url,
@@ -107,6 +109,11 @@ class ControlPlane:
                     raise
                 self.base = others.pop(0)
                 url = self.base + path
+                continue
+            except CLOSED:
+                if again:
+                    raise
+                again = True  # on a new connection; what we say may be said twice
                 continue
             try:
                 where = response.headers.get("location", "") if response.status_code in (307, 308) else ""
