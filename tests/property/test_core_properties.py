@@ -18,6 +18,7 @@ from holdfast.core import check, fold
 from holdfast.core.decide import decide
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity
+from holdfast.model.gateway import Key, Limits
 from holdfast.model.node import JOINED, Answer, NodeState
 from holdfast.model.place import Place
 from holdfast.model.resources import Resources
@@ -181,6 +182,16 @@ class Walk:
         deadline = self.play.now + 3 * MINUTE
         self.play.tell(ev.OperatorOrdered(at=self.play.now, order=order, node=name, deadline=deadline))
 
+    def key_changes(self, which: int, how: int) -> None:
+        now, id = self.play.now, f"k{which % 3}"
+        news: tuple[ev.Event, ...] = (
+            ev.KeyPut(at=now, key=Key(id, b"%d" % how, limits=Limits(tokens_total=how))),
+            ev.KeyDeleted(at=now, key=id),
+            ev.LimitsSet(at=now, scope=f"team:{id}", limits=Limits(concurrent=how % 3 or None)),
+            ev.BudgetDrawn(at=now, drawn={f"key:{id}": how, f"key:{id}/model:m": 1, "global": 2}),
+        )
+        self.play.tell(news[how % 4])
+
     def leader_changes(self, which: int, how: int) -> None:
         generation = self.world.leader.generation + 1
         self.play.tell(ev.LeaderChanged(at=self.play.now, leader="cp-1", generation=generation))
@@ -217,6 +228,7 @@ HAPPENINGS: tuple[Happening, ...] = (
     Walk.operator_orders,
     Walk.leader_changes,
     Walk.stranger_is_named,
+    Walk.key_changes,
 )
 
 

@@ -9,8 +9,8 @@ import typer
 
 from holdfast.cli import reference as cli_reference
 from holdfast.cli.main import app
-from holdfast.files import reference as file_reference
 from holdfast.files import gateway_reference, workload_reference
+from holdfast.files import reference as file_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page for page in ("README.md", "CONTRIBUTING.md") if (ROOT / page).exists()]

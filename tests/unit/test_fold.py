@@ -12,6 +12,7 @@ from holdfast.core.turn import Entry, resume
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Finding, Severity
+from holdfast.model.gateway import Key, Limits
 from holdfast.model.node import Answer, NodeState
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
@@ -52,6 +53,9 @@ ENTRIES = (
     "lease_before",
     "dead_in",
     "serving",
+    "keys",
+    "limits",
+    "drawn",
     "after",
     "lost",
     "stopping",
@@ -94,6 +98,11 @@ def eventful() -> Play:
     play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.RELEASE_BRAKE))
     play.tell(ev.PoolListed(at=play.now, pool="pool", nodes=("a", "stray"), asked_at=play.now))
     play.tell(ev.WorkloadDeleted(at=play.now, workload="many"))
+    for key in (Key("k1", b"\x00\xff", limits=Limits(tokens_total=9)), Key("k2", b"2", suspended="why")):
+        play.tell(ev.KeyPut(at=play.now, key=key))
+    play.tell(ev.LimitsSet(at=play.now, scope="team:a", limits=Limits(concurrent=2)))
+    play.tell(ev.BudgetDrawn(at=play.now, drawn={"key:k1": 3, "key:k2": 1, "team:a": 7}))
+    play.tell(ev.KeyDeleted(at=play.now, key="k2"))
     play.obey()
     play.later(HOUR)
     return play
@@ -167,6 +176,9 @@ STRANGE: list[Callable[[int], ev.Event]] = [
     lambda at: ev.FindingRaised(at=at, finding=Finding("f", "nobody", Severity.REPLACE, 1.0, "", at)),
     lambda at: ev.FindingCleared(at=at, node="nobody", name="f"),
     lambda at: ev.WorkloadDeleted(at=at, workload="nothing"),
+    lambda at: ev.KeyDeleted(at=at, key="nobody"),
+    lambda at: ev.LimitsSet(at=at, scope="team:nobody", limits=Limits()),
+    lambda at: ev.BudgetDrawn(at=at, drawn={"key:nobody": 5, "key:nobody/model:m": 5}),
     lambda at: ev.OperatorOrdered(at=at, order=ev.Order.DRAIN, node="nobody"),
 ]
 

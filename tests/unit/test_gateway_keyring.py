@@ -17,6 +17,7 @@ from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import Damaged, Keyring, NotOurs, Unknown, write_whole
 from holdfast.model.gateway import Grade, Limits
+from holdfast.wire.keys import KeyWanted
 from tests.gateways import key
 
 NOW = 1_750_000_000_000
@@ -27,7 +28,7 @@ def ring(folder: Path) -> Keyring:
 
 
 def test_keys_are_there_after_a_restart_and_their_secrets_nowhere(tmp_path: Path) -> None:
-    made, secret = ring(tmp_path).create(NOW, id="ci", owner="ann", limits=Limits(concurrent=2))
+    made, secret = ring(tmp_path).create(KeyWanted("ci", "ann", limits=Limits(concurrent=2)), NOW)
     again = ring(tmp_path)
     assert again.get("ci") == made
     assert again.get("ci").hash == hashed(secret.encode())
@@ -38,7 +39,7 @@ def test_keys_are_there_after_a_restart_and_their_secrets_nowhere(tmp_path: Path
 
 def test_every_change_is_there_after_a_restart(tmp_path: Path) -> None:
     ours = ring(tmp_path)
-    ours.create(NOW, id="ci", expires_at=NOW + 5_000)
+    ours.create(KeyWanted("ci", ttl_ms=5_000), NOW)
     ours.suspend("ci", "")
     assert ring(tmp_path).get("ci").suspended == "by an operator"
     ours.graded("ci", Grade.CLAMP)
@@ -110,20 +111,27 @@ class Full:
 
 
 def test_what_a_crash_left_half_written_is_passed_over(tmp_path: Path) -> None:
-    made, _ = ring(tmp_path).create(NOW, id="ci")
+    made, _ = ring(tmp_path).create(KeyWanted("ci"), NOW)
     (tmp_path / ".keys.json.new").write_bytes((tmp_path / "keys.json").read_bytes()[:20])
     assert ring(tmp_path).get("ci") == made
-    ring(tmp_path).create(NOW, id="next")
+    ring(tmp_path).create(KeyWanted("next"), NOW)
     assert {one.id for one in ring(tmp_path).all()} == {"fixed", "ci", "next"}
 
 
-@pytest.mark.parametrize("content", [b"", b"[", b"{}", b'[{"id":"x"}]', b"\xff\xfe", b"null"])
-@pytest.mark.parametrize("name", ["keys.json", "budgets.json"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("keys.json", b"{}"),  # of budgets that would be one without any
+        *(
+            (name, content)
+            for name in ("keys.json", "budgets.json")
+            for content in (b"", b"[", b'[{"id":"x"}]', b"\xff\xfe", b"null")
+        ),
+    ],
+)
 def test_a_file_that_somebody_damaged_is_not_taken_for_an_empty_one(
     name: str, content: bytes, tmp_path: Path
 ) -> None:
-    if (name, content) == ("budgets.json", b"{}"):
-        pytest.skip("that is one without budgets")
     (tmp_path / name).write_bytes(content)
     with pytest.raises(Damaged, match=name):
         Keyring(tmp_path / name) if name == "keys.json" else Budgets(tmp_path / name)

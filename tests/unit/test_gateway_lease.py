@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Broker, Grants, LentRate
+from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Ask, Broker, Grants, LentRate, Part
 from holdfast.core.gateway.purse import DENIAL_S, Purse, PurseTaken, Short
 from holdfast.core.gateway.quota import Refusal
 from holdfast.model.gateway import GLOBAL, Key, Limits
@@ -436,3 +436,12 @@ def test_the_standing_counts_what_is_here_and_what_the_broker_had() -> None:
     found = desk.purse.standing(desk.purse.chain(KEY, "m", 0), 0)
     assert (found.limit_tokens, found.remaining_tokens, found.reset_tokens_s) == (6_000, 5_000, 10)
     assert (found.limit_requests, found.remaining_requests) == (60, 59)
+
+
+def test_a_key_that_was_forgotten_begins_anew_with_its_budget() -> None:
+    total, limits = "total|key:k", Limits(tokens_total=5_000)
+    broker = Broker({"key:k": limits}, 0.0, "b", {"key:k": 4_000})
+    broker.forget_key("k", 0.0)
+    broker.set_limits("key:k", limits, 0.0)
+    lent = broker.ask(Ask("h", 1, "", False, {total: Part(0.0, 5_000.0)}), 0.0)
+    assert lent.grants[total].amount == 5_000

@@ -9,7 +9,18 @@ from holdfast.core.revise import CannotScale, KindChanged, Refused, differences,
 from holdfast.model.place import Level
 from holdfast.model.program import Probe, Program
 from holdfast.model.resources import GPU, Resources
-from holdfast.model.workload import Job, Needs, Restart, Service, Shape, Spread, Sweep, Training, Workload
+from holdfast.model.workload import (
+    Job,
+    Needs,
+    Restart,
+    Serves,
+    Service,
+    Shape,
+    Spread,
+    Sweep,
+    Training,
+    Workload,
+)
 
 PROGRAM = Program(("serve", "--port", "80"), env={"A": "1", "B": "2"})
 WEB = Workload("web", Service(2), program=PROGRAM, version=3)
@@ -91,6 +102,14 @@ def test_labels_are_told_with_their_values() -> None:
     old = replace(WEB, **needs(labels={"disk": "ssd", "net": "fast"}))
     new = replace(WEB, **needs(labels={"disk": "hdd"}))
     assert differences(old, new) == ["label disk ssd -> hdd", "label net=fast removed"]
+
+
+def test_what_a_service_answers_for_counts_at_once_and_is_told_in_words() -> None:
+    new = replace(WEB, shape=replace(WEB.shape, serves=Serves(("a", "b"), concurrent=8)))
+    assert revise(WEB, new).version == WEB.version
+    assert differences(WEB, new) == ["serves nothing -> (models a, b; concurrent 8)"]
+    other = replace(WEB, shape=replace(WEB.shape, serves=Serves()))
+    assert differences(new, other) == ["serves (models a, b; concurrent 8) -> (its name)"]
 
 
 def test_what_is_paused_is_told_as_resumed() -> None:

@@ -11,6 +11,7 @@ from holdfast.model import event as ev
 from holdfast.model.action import Proof
 from holdfast.model.course import Way
 from holdfast.model.finding import Finding, Severity
+from holdfast.model.gateway import Key, Limits
 from holdfast.model.node import Answer
 from holdfast.model.place import Place
 from holdfast.model.plan import Held, Plan
@@ -24,6 +25,7 @@ from holdfast.model.workload import Service, Workload
 from tests.play import pool
 
 NOW = 61 * SECOND
+KEY = Key("k1", b"the hash", owner="ann", team="search")
 FINDING = Finding("gpu fell off the bus", "n1", Severity.RESET, 1.0, "xid 79", NOW)
 PLACE = do.PlaceReplica(
     replica="web/0.2",
@@ -206,6 +208,29 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
         ("event", "web", "wants 3 replicas: it is noon", "", "web"),
     ),
     (ev.CheckpointSaved(at=NOW, replica="web/0.1", progress_ms=1), None),
+    (ev.KeyPut(at=NOW, key=KEY), ("user", "key:k1", "good for ann, team search", "", "")),
+    (
+        ev.KeyPut(at=NOW, key=Key("k2", b"hash", limits=Limits(tokens_per_min=100, concurrent=1))),
+        ("user", "key:k2", "good, at most 100 tokens a minute, 1 request at a time", "", ""),
+    ),
+    (
+        ev.KeyPut(at=NOW, key=msgspec.structs.replace(KEY, suspended="it leaked")),
+        ("user", "key:k1", "suspended: it leaked", "", ""),
+    ),
+    (
+        ev.KeyPut(at=NOW, key=msgspec.structs.replace(KEY, replaced_at=NOW)),
+        ("user", "key:k1", "replaced by another key", "", ""),
+    ),
+    (ev.KeyDeleted(at=NOW, key="k1"), ("user", "key:k1", "deleted", "", "")),
+    (
+        ev.LimitsSet(at=NOW, scope="team:search", limits=Limits(requests_per_min=60, tokens_total=5_000)),
+        ("user", "team:search", "at most 60 requests each minute, 5,000 tokens in all", "", ""),
+    ),
+    (
+        ev.LimitsSet(at=NOW, scope="team:search", limits=Limits()),
+        ("user", "team:search", "not limited any more", "", ""),
+    ),
+    (ev.BudgetDrawn(at=NOW, drawn={"key:k1": 1_000}), None),
 ]
 
 
@@ -261,3 +286,13 @@ def test_a_start_from_the_beginning_does_not_say_from_where() -> None:
 @pytest.mark.parametrize("seat", ["web/0", "web/s0", "web/0.3", "web/s1.12"])
 def test_a_slot_and_a_replica_say_whose_they_are(seat: str) -> None:
     assert workload_of(seat) == "web"
+
+
+def test_the_hash_of_a_key_is_never_told() -> None:
+    secretive = msgspec.structs.replace(KEY, hash=b"HIDDEN", note="HIDDEN too", suspended="")
+    told = [
+        lines(1, ev.KeyPut(at=NOW, key=key))
+        for key in (secretive, msgspec.structs.replace(secretive, suspended="x"))
+    ]
+    assert all(found for found in told)
+    assert "HIDDEN" not in str(told)

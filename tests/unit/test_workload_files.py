@@ -1,6 +1,7 @@
 """What a workload file may say, and what its writer hears when it says something else."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from holdfast.model.pool import Pool
 from holdfast.model.program import Probe, Program
 from holdfast.model.scale import ScalePolicy, Signal, Window
 from holdfast.model.units import HOUR, MINUTE, SECOND
-from holdfast.model.workload import Job, Service, Spread, Sweep, Training, Workload
+from holdfast.model.workload import Job, Serves, Service, Spread, Sweep, Training, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = "kind: service\nname: web\ncommand: [serve]\n"
@@ -641,3 +642,35 @@ def test_the_rule_that_a_service_scales_by_can_be_chosen(
 def test_a_scale_that_makes_no_sense_is_told(lines: str, words: str) -> None:
     with pytest.raises(FileProblem, match=words):
         documents(f"{SCALED}scale:\n  {lines}\n", "f.yaml")
+
+
+def test_a_service_says_what_it_answers_for_at_the_gateways() -> None:
+    text = (
+        SCALED + "serves: { models: [llama-3-8b, 1.5], prefixes: [/tools], probe: /health, concurrent: 64 }\n"
+    )
+    (web,) = documents(text, "f.yaml")
+    assert isinstance(web, Workload)
+    assert isinstance(web.shape, Service)
+    assert web.shape.serves == Serves(("llama-3-8b", "1.5"), (), ("/tools",), "/health", 64)
+    (plain,) = documents(SCALED + "serves: {}\n", "f.yaml")
+    assert isinstance(plain, Workload)
+    assert isinstance(plain.shape, Service)
+    assert plain.shape.serves == Serves()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (SCALED + "serves: { prefixes: [tools] }\n", "serves.prefixes: expected a list of paths"),
+        (SCALED + "serves: { probe: health }\n", "serves.probe: expected a path"),
+        (SCALED + "serves: { model: [a] }\n", "serves.model: expected a known field"),
+        (SCALED.replace("service", "job") + "serves: {}\n", "serves: expected no such field in a job"),
+        (
+            f"{SCALED}serves: {{}}\n---\n{SCALED.replace('web', 'b')}serves: {{ models: [a, web] }}\n",
+            'serves.models: expected each model at one service, got "web", which web answers for',
+        ),
+    ],
+)
+def test_what_cannot_be_answered_for_is_told(text: str, words: str) -> None:
+    with pytest.raises(FileProblem, match=re.escape(words)):
+        documents(text, "f.yaml")

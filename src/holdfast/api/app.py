@@ -14,7 +14,20 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from holdfast.api import capacity, history, logs, openapi, orders, probes, problems, reads, tokens, writes
+from holdfast.api import (
+    capacity,
+    gateways,
+    history,
+    keys,
+    logs,
+    openapi,
+    orders,
+    probes,
+    problems,
+    reads,
+    tokens,
+    writes,
+)
 from holdfast.api.access import Access
 from holdfast.api.edge import Edge
 from holdfast.api.gate import Open
@@ -30,6 +43,10 @@ ROUTERS = (
     orders.router,
     orders.harm,
     tokens.router,
+    keys.reads,
+    keys.told,
+    keys.router,
+    gateways.router,
     probes.router,
     probes.counts,
 )

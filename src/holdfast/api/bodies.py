@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from holdfast.model.scale import Signal
 from holdfast.model.units import DAY
+from holdfast.wire.keys import GRACE_MS
 
 LONG = 3_650 * DAY
 COUNT_MAX = 10_000  # seats made in one turn of the loop: ten thousand take it half a second
@@ -65,3 +66,44 @@ class TokenWanted(Body):
         "", description="join: the only name it may take; empty: any"
     )
     ttl_ms: Duration | None = Field(None, description="how long it is good for; null: until it is revoked")
+
+
+Count = Annotated[int, Field(ge=0, le=10**15, strict=True)]
+Words = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+
+class LimitsWanted(Body):
+    """What is left out, or null, is not limited."""
+
+    tokens_per_min: Count | None = Field(None, description="prompt and answer together")
+    requests_per_min: Count | None = None
+    concurrent: Count | None = Field(None, description="requests at a time")
+    tokens_total: Count | None = Field(None, description="a budget that does not come back by itself")
+    tokens_burst: Count | None = Field(None, description="the most at once; null: what a minute brings")
+    requests_burst: Count | None = Field(None, description="the most at once; null: what a minute brings")
+
+
+class KeyWanted(Body):
+    id: Annotated[str, Field(pattern=f"^$|{NAME}")] = Field(
+        "", description="how reports call it; empty: made up"
+    )
+    owner: Words = Field("", description="whom to ask about it")
+    team: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f/]*$")] = Field(
+        "", description="whose limits it shares"
+    )
+    note: Words = ""
+    models: Annotated[list[Words], Field(max_length=1_000)] = Field(
+        [], description='what it may use, "llama-*": all that begin so; empty: everything'
+    )
+    limits: LimitsWanted = LimitsWanted()
+    ttl_ms: Duration | None = Field(None, description="how long it is good for; null: until it is deleted")
+
+
+class Rotation(Body):
+    grace_ms: Annotated[int, Field(ge=0, le=LONG, strict=True)] = Field(
+        GRACE_MS, description="how long the old key is good beside the new one"
+    )
+
+
+class Suspension(Body):
+    why: Words = Field("", description="told to whoever brings the key")

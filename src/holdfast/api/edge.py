@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api.access import Access
+from holdfast.api.fronts import Fronts
 from holdfast.api.streams import Streams
 from holdfast.control.plane import NotLeading, Plane
 from holdfast.ports.registry import Role
@@ -42,6 +43,7 @@ class Edge:
     def __init__(self, plane: Plane, access: Access) -> None:
         self.plane, self.access = plane, access
         self.streams = Streams()
+        self.fronts = Fronts()
         self.writing = Writing(plane)
         self._thinking = asyncio.Lock()
 

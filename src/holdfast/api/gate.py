@@ -72,10 +72,10 @@ class Open(APIRoute):
             return await sent_on(request, edge)
         if self.shows and not edge.plane.world.leader.generation:
             raise Refused(503, f"nothing is known here yet: {edge.plane.trouble}", SOON, headers=RETRY)
-        if request.method == "POST":
+        if request.method in ("POST", "PUT"):
             request = await with_body(request)
             if self.body_field is not None:
-                _check_type(request, await request.body())
+                check_type(request, await request.body())
         async with asyncio.timeout(ANSWER_WITHIN_S):
             return await handler(request)
 
@@ -192,7 +192,7 @@ def _too_large() -> Refused:
     )
 
 
-def _check_type(request: Request, body: bytes) -> None:
+def check_type(request: Request, body: bytes) -> None:
     if body and media_type(request) != JSON:
         raise Refused(415, f"this takes {JSON}, not {media_type(request)[:80] or 'an unnamed type'}")
 

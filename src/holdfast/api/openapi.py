@@ -15,12 +15,21 @@ from holdfast import __version__
 from holdfast.api import shapes
 from holdfast.api.gate import Open
 from holdfast.api.said import problem
+from holdfast.core.gateway.lease import Ask, Grants
+from holdfast.core.gateway.zombie import Row
+from holdfast.gateway.view import View
+from holdfast.model.gateway import Limits
+from holdfast.wire.gateway import LoadTold
+from holdfast.wire.keys import KeyMade, KeyShown
 
 ALL = [500, 503]
 WITH_ACCESS = [401, 403, 429]
 WITH_BODY = [400, 408, 413, 415, 422]
 WITH_PARAMETERS = [422]
 WITH_JOURNAL = [507]
+
+# Shapes that others use too.
+OTHERS = (KeyShown, KeyMade, Row, Ask, Grants, LoadTold, View, Limits)
 
 ABOUT = (
     "What holdfast knows, and what it can be asked to do. Instants and durations are in milliseconds, money"
@@ -50,7 +59,8 @@ def schemas() -> dict[str, Any]:
         kind for kind in vars(shapes).values() if isinstance(kind, type) and issubclass(kind, shapes.Shape)
     ]
     _, made = msgspec.json.schema_components(
-        [kind for kind in kinds if kind is not shapes.Shape], ref_template="#/components/schemas/{name}"
+        [*OTHERS, *(kind for kind in kinds if kind is not shapes.Shape)],
+        ref_template="#/components/schemas/{name}",
     )
     return made
 
@@ -74,7 +84,7 @@ def _meets(operation: dict[str, Any], route: Open, method: str) -> list[int]:
         met += WITH_ACCESS
     if operation.get("parameters"):
         met += WITH_PARAMETERS
-    if method == "POST":
+    if method in ("POST", "PUT"):
         met += WITH_BODY
     if route.leads:
         met += [307]

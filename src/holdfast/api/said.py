@@ -6,9 +6,9 @@ Answers are msgspec structs, which FastAPI does not know, so a route refers to t
 
 from typing import Any
 
+import msgspec
 from starlette.responses import Response
 
-from holdfast.api import shapes
 from holdfast.api.problems import MEDIA_TYPE
 
 Answers = dict[int | str, dict[str, Any]]
@@ -33,13 +33,13 @@ WHY = {
 }
 
 
-def ref(shape: type[shapes.Shape], *, many: bool = False) -> dict[str, Any]:
+def ref(shape: type[msgspec.Struct], *, many: bool = False) -> dict[str, Any]:
     one = {"$ref": f"#/components/schemas/{shape.__name__}"}
     return {"type": "array", "items": one} if many else one
 
 
 def gives(
-    shape: type[shapes.Shape], what: str, *more: int, many: bool = False, also: dict[str, Any] | None = None
+    shape: type[msgspec.Struct], what: str, *more: int, many: bool = False, also: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """For a route that gives this shape, and may meet these problems besides those that all meet."""
     content = {"application/json": {"schema": ref(shape, many=many)}, **(also or {})}
@@ -47,6 +47,12 @@ def gives(
         "response_class": Response,
         "responses": {200: {"description": what, "content": content}, **met(*more)},
     }
+
+
+def gives_map(shape: type[msgspec.Struct], what: str) -> dict[str, Any]:
+    """For a route that gives many of this shape, by name."""
+    content = {"application/json": {"schema": {"type": "object", "additionalProperties": ref(shape)}}}
+    return {"response_class": Response, "responses": {200: {"description": what, "content": content}}}
 
 
 def gives_text(what: str, *more: int) -> dict[str, Any]:
@@ -78,3 +84,9 @@ def takes_text(what: str) -> dict[str, Any]:
     either = {"schema": {"type": ["object", "array"]}}
     content = {"application/yaml": text, "application/json": either, "text/plain": text}
     return {"requestBody": {"description": what, "required": True, "content": content}}
+
+
+def takes(shape: type[msgspec.Struct], *, many: bool = False) -> dict[str, Any]:
+    """A body that is read as a struct and not as a pydantic model."""
+    content = {"application/json": {"schema": ref(shape, many=many)}}
+    return {"requestBody": {"required": True, "content": content}}

@@ -3,17 +3,37 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import say
 
+if TYPE_CHECKING:
+    from holdfast.gateway.behind import Behind
+    from holdfast.gateway.settings import Gateway
+
+FILE = Path("gateway.yaml")
+
 
 def gateway(
     config: Annotated[
-        Path, typer.Option("--config", "-c", metavar="FILE", help="What it leads to: gateway.yaml.")
-    ] = Path("gateway.yaml"),
+        Path | None,
+        typer.Option("--config", "-c", metavar="FILE", help="What it leads to; gateway.yaml if alone."),
+    ] = None,
+    control: Annotated[
+        str,
+        typer.Option("--control", metavar="URL", help="The control plane to follow; several with commas."),
+    ] = "",
+    token: Annotated[
+        str, typer.Option("--token", metavar="TOKEN", help="Of the role operator, or $HOLDFAST_TOKEN.")
+    ] = "",
+    ca: Annotated[
+        str, typer.Option("--ca", metavar="FILE", help="Who vouches for the control plane (PEM).")
+    ] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="What the control plane calls it; machine:port.")
+    ] = "",
     dir: Annotated[
         Path,
         typer.Option("--dir", metavar="DIR", envvar="HOLDFAST_GATEWAY_DIR", help="Where its files are kept."),
@@ -37,56 +57,98 @@ def gateway(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the URLs as JSON when it serves.")] = False,
 ) -> None:
-    """Run a gateway until SIGINT or SIGTERM; requests that run then may end."""
+    """Run a gateway until SIGINT or SIGTERM."""
+    import msgspec
+
+    behind = _behind(control, token, ca, name)
+    wanted = _settings(config, dir.absolute(), alone=behind is None)
+    given = {"port": port, "admin_port": admin_port, "workers": workers}
+    wanted = msgspec.structs.replace(
+        wanted, **{field: value for field, value in given.items() if value is not None}
+    )
+    if check:
+        print(f"{config or FILE} is good: {len(wanted.services)} services, {len(wanted.keys)} keys")
+        return
+    _serve(wanted, behind, log_json=log_json, json=json)
+
+
+def _settings(config: Path | None, state: Path, *, alone: bool) -> "Gateway":
+    from holdfast.files import gateway as files
+    from holdfast.files.problem import FileProblem
+
+    if config is None and not alone:
+        return files.bare(state)
+    try:
+        wanted = files.read(config or FILE, state)
+    except FileProblem as problem:
+        say.fail(problem.lines(), "docs/reference/gateway-file.md")
+    if not alone and (wanted.keys or wanted.limits):
+        wrong = f"{config}: expected no keys and no limits, for these are the control plane's, got some"
+        say.fail([wrong], "leave them out, and make them there")
+    return wanted
+
+
+def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None, json: bool) -> None:
+    """Requests that run at the end may end."""
     import asyncio
     import sys
 
-    import msgspec
-
     from holdfast import wiring
     from holdfast.cli import log_lines
-    from holdfast.files import gateway as files
-    from holdfast.files.problem import FileProblem
     from holdfast.gateway.serve import gateway as serving_of
 
-    try:
-        wanted = files.read(config, dir.absolute())
-    except FileProblem as problem:
-        say.fail(problem.lines(), "docs/reference/gateway-file.md")
-    given = {"port": port, "admin_port": admin_port, "workers": workers}
-    wanted = msgspec.structs.replace(
-        wanted, **{name: value for name, value in given.items() if value is not None}
-    )
-    if check:
-        print(f"{config} is good: {len(wanted.services)} services, {len(wanted.keys)} keys")
-        return
     log_lines.set_up(json=log_json)
 
     async def work(stop: asyncio.Event) -> None:
-        async with serving_of(wanted) as serving:
+        async with serving_of(wanted, behind, stop) as serving:
             if json:
                 say.as_json({"url": serving.url, "admin_url": serving.admin_url})
             else:
                 print(f"gateway  {serving.url}/v1\nadmin    {serving.admin_url}", file=sys.stderr)
             await stop.wait()
 
-    with _told(dir):
+    with _told(wanted.state):
         wiring.run(work)
 
 
 @contextmanager
-def _told(dir: Path) -> Iterator[None]:
+def _told(state: Path) -> Iterator[None]:
     """Why it cannot run, for a person."""
     from holdfast.gateway.keeper import CannotListen, CannotStart
     from holdfast.gateway.keyring import Damaged
+    from holdfast.gateway.plane import Denied
+    from holdfast.gateway.watch import Stopped
 
     try:
         yield
+    except Stopped:
+        return
     except CannotListen as error:
         say.fail([str(error)], error.hint)
     except CannotStart as error:
         say.fail([str(error)], "they say above why", say.FAILED)
     except Damaged as error:
         say.fail([str(error)], "put it back from a copy, or move it away to begin without it", say.FAILED)
+    except Denied as error:
+        say.fail([str(error)], "give a token of the role operator with --token", say.FAILED)
     except OSError as error:
-        say.fail([f"{dir} cannot be used: {error.strerror}"], "give another --dir", say.FAILED)
+        say.fail([f"{state} cannot be used: {error.strerror}"], "give another --dir", say.FAILED)
+
+
+def _behind(control: str, token: str, ca: str, name: str) -> "Behind | None":
+    import ssl
+
+    from holdfast.cli.where import BadAddress, server
+    from holdfast.gateway.behind import Behind
+
+    if not control:
+        return None
+    try:
+        found = server(control, token, ca)
+    except BadAddress as error:
+        say.fail([f"--control: {error}"], "--control http://127.0.0.1:7700")
+    try:
+        ssl.create_default_context(cafile=found.ca or None)
+    except OSError as error:
+        say.fail([f"--ca {found.ca}: expected certificates, got: {error.strerror or error}"], "--ca FILE")
+    return Behind(found.urls, found.token, found.ca, name)

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from holdfast.control.enrol import Enrolment
 from holdfast.control.follow import Follower, settle
+from holdfast.control.gateways import Gateways
 from holdfast.control.hub import Gone, Hub
 from holdfast.control.load import Load
 from holdfast.control.metrics import Metrics
@@ -92,6 +93,7 @@ class Plane:
         self._follower = Follower(store)
         self._fresh = False  # has the follower read anything yet?
         self._term: Term | None = None
+        self._gateways: Gateways | None = None
         self._leadership = Leadership("", 0, 0)
         self._generation = 0  # of the last term that we began
         self._trouble = "it has just started"
@@ -158,6 +160,12 @@ class Plane:
         if term is None or not term.began:
             raise NotLeading("" if self._leadership.leader == self.name else self._leadership.address)
         return term.mind.senses.ears.hear(term.mind.world, workload, source, said, term.now)
+
+    @property
+    def gateways(self) -> Gateways:
+        if self._gateways is None or not self.leading:
+            raise NotLeading("" if self._leadership.leader == self.name else self._leadership.address)
+        return self._gateways
 
     def demand_heard(self, workload: str) -> float | None:
         """The load of a service at the last look, in replicas. None: it was not heard, or not here."""
@@ -371,14 +379,17 @@ class Plane:
         term.hands, term.on_append = performer, self._grown
         self._term, self._steady, self._trouble = term, steady, ""
         self.hub.take_over(term)
+        self._gateways = Gateways(term, lambda: self.clock.monotonic() / 1000, self.hub.may_renew)
         log.info("leading", name=self.name, generation=held.generation, journal=follower.length)
         try:
             load = Load(term, self.hub, self.telemetry)
             first_words = self.opening(mind.world, steady.now())
-            await together(term.run(first_words), self._keep(held.generation), load.run())
+            await together(
+                term.run(first_words), self._keep(held.generation), load.run(), self._gateways.run()
+            )
         finally:
             self._generation = held.generation if term.began else self._generation
-            self._term = None
+            self._term = self._gateways = None
             if self._leadership.leader == self.name:
                 self.hub.leader_url = ""  # nobody leads now, least of all we
             self.hub.step_down()

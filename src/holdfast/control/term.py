@@ -136,6 +136,11 @@ class Term:
         self.post(*events, done=done, failed=failed)
         return await answer
 
+    def look(self) -> None:
+        """A sense has news that a turn should not wait a tick for."""
+        if self.mind.next_due() <= self.now:
+            self._wake.set()
+
     # listening
 
     def listen(self) -> None:

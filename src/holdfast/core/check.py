@@ -380,6 +380,7 @@ def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
         },
         "mixed": {w.name for w in world.workloads.values() if getattr(w.shape, "mix", None)},
         "scaled": {w.name for w in world.workloads.values() if getattr(w.shape, "scale", None)},
+        "fronted": {w.name for w in world.workloads.values() if getattr(w.shape, "serves", None)},
         "promised": {w.name for w in world.workloads.values() if getattr(w.shape, "availability", 0)},
         "cordoned": {node.id for node in nodes if node.state is NodeState.CORDONED},
         "draining": {node.id for node in nodes if node.state is NodeState.DRAINING},
@@ -448,6 +449,10 @@ def _replica_troubles(world: World) -> list[str]:
     for pool, account in world.accounts.items():
         if account.rate_micro_usd != sum(n.price_micro_usd for n in world.nodes.values() if n.pool == pool):
             found.append(f"the account of {pool} disagrees with what its nodes cost")
+    for scope in world.drawn:
+        key = scope.removeprefix("key:").partition("/")[0]
+        if scope.startswith("key:") and key not in world.keys:
+            found.append(f"a budget is drawn of {scope}, a key that is gone")
     return found
 
 

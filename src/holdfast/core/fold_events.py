@@ -10,7 +10,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import books, fold_market, fold_supply, index
+from holdfast.core import books, fold_gateway, fold_market, fold_supply, index
 from holdfast.core.desired import members_of
 from holdfast.model import event as ev
 from holdfast.model.course import Course
@@ -78,6 +78,8 @@ def observe(world: World, event: ev.Event) -> None:
         case ev.FindingCleared(node=name, name=finding_name):
             if world.findings.pop((name, finding_name), None):
                 world.agenda.note("node", name)
+        case ev.KeyPut() | ev.KeyDeleted() | ev.LimitsSet() | ev.BudgetDrawn():
+            fold_gateway.observe(world, event)
         case _:
             _configured(world, event)
 

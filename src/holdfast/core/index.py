@@ -311,6 +311,7 @@ def put_workload(world: World, workload: Workload) -> None:
     _keep(world.promised, workload.name, bool(getattr(workload.shape, "availability", 0)))
     _keep(world.mixed, workload.name, getattr(workload.shape, "mix", None) is not None)
     _keep(world.scaled, workload.name, getattr(workload.shape, "scale", None) is not None)
+    _keep(world.fronted, workload.name, getattr(workload.shape, "serves", None) is not None)
     _look_at_versions(world, workload.name)
     for name in workload.after:
         world.after.setdefault(name, {})[workload.name] = None
@@ -326,6 +327,7 @@ def drop_workload(world: World, name: str) -> None:
         del world.of_priority[workload.priority]
     world.promised.pop(name, None)
     world.scaled.pop(name, None)
+    world.fronted.pop(name, None)
     world.mixed.pop(name, None)
     _look_at_versions(world, name)
     for other in workload.after:

@@ -13,13 +13,14 @@ How far copies are to be apart is not part of what runs: `balance` brings them a
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec.structs import fields, replace
 
 from holdfast.model.program import Probe, Program
 from holdfast.model.resources import GPU
 from holdfast.model.units import seconds
-from holdfast.model.workload import Job, Needs, Service, Shape, Sweep, Training, Workload
+from holdfast.model.workload import Job, Needs, Serves, Service, Shape, Sweep, Training, Workload
 
 
 class Refused(ValueError):
@@ -138,8 +139,20 @@ def _duration(ms: int) -> str:
     return seconds(ms) if ms else "none"
 
 
-SAID: dict[str, Callable[[float], str]] = {
+def _serves(serves: Serves | None) -> str:
+    if serves is None:
+        return "nothing"
+    said = {"models": serves.models, "hosts": serves.hosts, "prefixes": serves.prefixes}
+    words = [f"{name} {', '.join(of)}" for name, of in said.items() if of]
+    words += [
+        f"{name} {of}" for name, of in (("probe", serves.probe), ("concurrent", serves.concurrent)) if of
+    ]
+    return f"({'; '.join(words) or 'its name'})"
+
+
+SAID: dict[str, Callable[[Any], str]] = {
     "availability": lambda target: percent(target) if target else "none",
+    "serves": _serves,
     "parallel": lambda count: str(count) if count else "as many as fit",
 }
 

@@ -24,6 +24,7 @@ from holdfast.core import index
 from holdfast.model.course import Course
 from holdfast.model.demand import Demand, Start
 from holdfast.model.finding import Finding
+from holdfast.model.gateway import Key, Limits
 from holdfast.model.market import Losses, OfferRecord
 from holdfast.model.money import Account
 from holdfast.model.node import COMING, Node, NodeState
@@ -90,6 +91,9 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     courses: list[Course] = []
     demands: list[Demand] = []
     starts: dict[str, Start] = {}
+    keys: list[Key] = []
+    limits: dict[str, Limits] = {}
+    drawn: dict[str, int] = {}
     fleet: list[str] = []  # noted of the fleet as a whole; all single entries are looked at anew
 
 
@@ -131,6 +135,9 @@ def dump(world: World) -> bytes:
         courses=list(world.courses.values()),
         demands=list(world.demands.values()),
         starts=world.starts,
+        keys=list(world.keys.values()),
+        limits=world.limits,
+        drawn=world.drawn,
         lines={name: list(getattr(world, name)) for name in LINES},
         lines_by_name={name: _long(getattr(world, name)) for name in LINES_BY_NAME},
         rows=_rows(world.room),
@@ -193,6 +200,8 @@ def _rebuilt(saved: Saved) -> World:
     world.courses = {course.workload: course for course in saved.courses}
     world.demands = {demand.workload: demand for demand in saved.demands}
     world.starts = saved.starts
+    world.keys = {key.id: key for key in saved.keys}
+    world.limits, world.drawn = saved.limits, saved.drawn
     for workload in saved.workloads:
         index.put_workload(world, workload)
     _put_nodes(world, saved)

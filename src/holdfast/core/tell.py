@@ -15,6 +15,7 @@ from typing import assert_never
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Finding
+from holdfast.model.gateway import Limits, scope_of_key
 from holdfast.model.plan import Plan
 from holdfast.model.told import Told
 from holdfast.model.units import many
@@ -141,6 +142,8 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             | ev.OperatorOrdered()
         ):
             return "user", *_tell_order(event)
+        case ev.KeyPut() | ev.KeyDeleted() | ev.LimitsSet():
+            return "user", *_tell_gateway(event)
         case (
             ev.NodeJoined()
             | ev.NodeSaidGoodbye()
@@ -153,7 +156,7 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             | ev.ActionFailed()
         ):
             return "event", event.node, _tell_node(event)
-        case ev.PoolListed() | ev.OffersListed() | ev.CheckpointSaved():
+        case ev.PoolListed() | ev.OffersListed() | ev.CheckpointSaved() | ev.BudgetDrawn():
             return None
         case ev.ProviderAnswered(node=node, word=word):
             return ("event", node, f"its provider says: {word}") if word is Word.STOPPED else None
@@ -198,6 +201,40 @@ def _tell_order(
             return node or pool, f"{order}: {why}"
         case _:
             assert_never(event)
+
+
+def _tell_gateway(event: ev.KeyPut | ev.KeyDeleted | ev.LimitsSet) -> tuple[str, str]:
+    """Whose it is and what became of it; never its hash."""
+    match event:
+        case ev.KeyPut(key=key) if key.suspended:
+            return scope_of_key(key.id), f"suspended: {key.suspended}"
+        case ev.KeyPut(key=key) if key.replaced_at:
+            return scope_of_key(key.id), "replaced by another key"
+        case ev.KeyPut(key=key):
+            whose = ", ".join(word for word in (key.owner, key.team and f"team {key.team}") if word)
+            return scope_of_key(key.id), f"good{whose and f' for {whose}'}{_more(key.limits)}"
+        case ev.KeyDeleted(key=id):
+            return scope_of_key(id), "deleted"
+        case ev.LimitsSet(scope=scope, limits=limits):
+            return scope, _limits(limits) or "not limited any more"
+        case _:
+            assert_never(event)
+
+
+def _more(limits: Limits) -> str:
+    found = _limits(limits)
+    return f", {found}" if found else ""
+
+
+def _limits(limits: Limits) -> str:
+    said = {
+        "a minute": (limits.tokens_per_min, "token"),
+        "each minute": (limits.requests_per_min, "request"),
+        "at a time": (limits.concurrent, "request"),
+        "in all": (limits.tokens_total, "token"),
+    }
+    words = [f"{many(n, what)} {per}" for per, (n, what) in said.items() if n is not None]
+    return f"at most {', '.join(words)}" if words else ""
 
 
 NodeNews = (

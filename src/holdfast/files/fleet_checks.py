@@ -9,7 +9,7 @@ from holdfast.files.scale_forms import ScaleForm
 from holdfast.model.scale import Signal
 
 SHAPE_FIELDS: dict[Kind, tuple[str, ...]] = {
-    Kind.SERVICE: ("replicas", "availability", "standby", "scale", "mix"),
+    Kind.SERVICE: ("replicas", "availability", "standby", "scale", "mix", "serves"),
     Kind.JOB: ("standby", "deadline", "work"),
     Kind.TRAINING: ("nodes_min", "nodes_max", "standby"),
     Kind.SWEEP: ("tasks", "parallel"),

@@ -95,7 +95,8 @@ def shape(form: WorkloadFields) -> Shape:
     match form.kind:
         case Kind.SERVICE:
             scale = scale_of(form.scale) if form.scale is not None else None
-            return Service(form.replicas or 1, standby, form.availability or 0.0, scale, form.mix)
+            copies, target = form.replicas or 1, form.availability or 0.0
+            return Service(copies, standby, target, scale, form.mix, form.serves)
         case Kind.JOB:
             return Job(standby, form.deadline or 0, form.work or 0)
         case Kind.TRAINING:

@@ -18,8 +18,10 @@ from holdfast.files.leaf import (
     MONEY,
     NAMES,
     OFFER,
+    PATHS,
     SHARE,
     TEXT,
+    URL_PATH,
     choice,
     duration,
     whole,
@@ -30,7 +32,7 @@ from holdfast.model.money import Budget
 from holdfast.model.place import Level
 from holdfast.model.pool import Reserve
 from holdfast.model.units import MINUTE, SECOND
-from holdfast.model.workload import Mix, Restart, Spread
+from holdfast.model.workload import Mix, Restart, Serves, Spread
 
 
 class Kind(enum.StrEnum):
@@ -44,6 +46,7 @@ RESTART = Mirror(Restart)
 BUDGET = Mirror(Budget)
 MIX = Mirror(Mix)
 RESERVE = Mirror(Reserve)
+SERVES = Mirror(Serves, prefixes=PATHS, probe=URL_PATH, concurrent=whole(0, 1_000_000, 64))
 
 
 class OfferForm(Strict):
@@ -124,6 +127,10 @@ class WorkloadFields(Strict):
     )
     scale: ScaleForm | None = Field(
         None, description="service: it grows and shrinks with its load, and begins with `replicas`"
+    )
+    serves: Annotated[Serves | None, SERVES] = Field(
+        None,
+        description="service: gateways lead to it; `{}` will do: then it answers for the model of its name",
     )
     nodes_min: Annotated[int | None, whole(1, example=2)] = Field(
         None, description="training: it starts with so many or not at all; must be given"

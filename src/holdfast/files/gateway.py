@@ -35,6 +35,11 @@ def read(path: Path, state: Path) -> settings.Gateway:
     return parsed(load.text(path, "YAML", PATTERNS), str(path), state)
 
 
+def bare(state: Path) -> settings.Gateway:
+    """As an empty file would have it: what it leads to comes from elsewhere."""
+    return _gateway(GatewayForm(), state)
+
+
 def parsed(text: str, name: str, state: Path) -> settings.Gateway:
     found = yaml_load.documents(text, name)
     if not found:

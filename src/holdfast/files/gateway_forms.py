@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field
 
-from holdfast.files.leaf import FLAG, IDENTITY, MEMORY, NAMES, TEXT, Leaf, duration, number, whole
+from holdfast.files.leaf import FLAG, IDENTITY, MEMORY, NAMES, PATHS, TEXT, Leaf, duration, number, whole
 from holdfast.files.mirror import Strict
 from holdfast.model.units import HOUR, MINUTE, SECOND
 
@@ -43,12 +43,6 @@ def _digest(value: object) -> bytes:
     return bytes.fromhex(value.strip())
 
 
-def _prefixes(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(each, str) and each[:1] == "/" for each in value):
-        raise ValueError
-    return tuple(value)
-
-
 def _table(value: object) -> object:
     """An upstream may be its URL alone."""
     return {"url": value} if isinstance(value, str) else value
@@ -59,7 +53,6 @@ ADDRESS = Leaf(
 )
 URL = Leaf('"http://HOST:PORT", "https://HOST" or "unix:/PATH"', '"http://127.0.0.1:8000"', _url)
 SHA256 = Leaf("the SHA-256 of the secret, 64 hexadecimal digits", '"9f86d0..."', _digest)
-PATHS = Leaf("a list of paths that begin with /", '["/tools"]', _prefixes, lambda value: str(list(value)))
 TOKENS = whole(0, TOKENS_MAX, 100_000)
 
 

@@ -28,6 +28,7 @@ MIB = 1024**2
 NUMBER = r"\d+(?:\.\d+)?"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 OFFER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/-]{0,119}")
+HTTP_PATH = re.compile(r"/[!-~]*")
 
 
 class Leaf:
@@ -194,6 +195,19 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(_text(item) for item in value)
 
 
+def _paths(value: object) -> tuple[str, ...]:
+    names = _names(value)
+    if not all(name.startswith("/") for name in names):
+        raise ValueError
+    return names
+
+
+def _url_path(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 500 or not HTTP_PATH.fullmatch(value):
+        raise ValueError
+    return value
+
+
 def _labels(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError
@@ -232,6 +246,8 @@ OFFER = Leaf(
 )
 FLAG = Leaf("true or false", "true", _flag)
 NAMES = Leaf("a list of texts", '["a", "b"]', _names, show_texts)
+PATHS = Leaf("a list of paths that begin with /", '["/tools"]', _paths, show_texts)
+URL_PATH = Leaf("a path on its own port, such as /healthz", "/healthz", _url_path)
 LABELS = Leaf(
     "a table of texts", '{ team = "x" }', _labels, lambda value: "{}" if not value else json.dumps(value)
 )

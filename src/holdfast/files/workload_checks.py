@@ -115,8 +115,20 @@ def together(found: Sequence[tuple[str, object]]) -> Iterator[Problem]:
     workloads = [(where, form) for where, form in found if isinstance(form, WorkloadDocument)]
     pools = [(where, form) for where, form in found if isinstance(form, PoolDocument)]
     yield from _twice([(where, form.name) for where, form in pools])
+    yield from _models_twice(workloads)
     twice = list(_twice([(where, form.name) for where, form in workloads]))
     yield from twice or fleet_checks.circles(workloads)
+
+
+def _models_twice(workloads: list[tuple[str, WorkloadDocument]]) -> Iterator[Problem]:
+    """A gateway would not know whom to ask."""
+    first: dict[str, str] = {}
+    for where, form in workloads:
+        for model in (form.serves.models or (form.name,)) if form.serves is not None else ():
+            other = first.setdefault(model, form.name)
+            if other != form.name:
+                text = f"expected each model at one service, got {shown(model)}, which {other} answers for"
+                yield Problem(f"{where}serves.models", text, "Try: another name for one of them")
 
 
 def _twice(names: list[tuple[str, str]]) -> Iterator[Problem]:

@@ -9,18 +9,30 @@ from pydantic import Field, model_validator
 
 from holdfast.adapters.providers.facts import LIMITS
 from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, WorkloadFields
-from holdfast.files.leaf import FLAG, IDENTITY, TEXT, Leaf, choice, show_texts, whole
+from holdfast.files.leaf import FLAG, IDENTITY, TEXT, URL_PATH, Leaf, choice, show_texts, whole
 from holdfast.files.mirror import Mirror
 from holdfast.model.program import Probe
 
 SHELL = ("sh", "-c")
 WORD_MAX = 32 * 1024  # well below what the kernel takes for one word of a command or its environment
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-HTTP_PATH = re.compile(r"/[!-~]*")
 
 # Below these keys everything is text, as it is written: a version 1.10, an answer no, an argument 8080.
 TEXTS = frozenset(
-    {"after", "command", "env", "exec", "gpu_kind", "labels", "name", "rack", "region", "settings", "taints"}
+    {
+        "after",
+        "command",
+        "env",
+        "exec",
+        "gpu_kind",
+        "labels",
+        "models",
+        "name",
+        "rack",
+        "region",
+        "settings",
+        "taints",
+    }
     | {"tolerates", "user", "workdir", "zone", "zones"}
     | {"days", "end", "prometheus", "query", "start", "utc_offset"}
 )
@@ -56,12 +68,6 @@ def _env_name(value: object) -> str:
     return value
 
 
-def _path_of_url(value: object) -> str:
-    if not isinstance(value, str) or len(value) > 500 or not HTTP_PATH.fullmatch(value):
-        raise ValueError
-    return value
-
-
 def _folder(value: object) -> str:
     if not isinstance(value, str) or not value.startswith("/") or "\0" in value or len(value) > 4096:
         raise ValueError
@@ -90,13 +96,12 @@ NAME_OF_ENV = Leaf(
 )
 VALUE_OF_ENV = Leaf("a text or a number, at most 32 KiB", '"..."', _word)
 FOLDER = Leaf("an absolute path", "/srv/app", _folder)
-PATH_OF_URL = Leaf("a path on its own port, such as /healthz", "/healthz", _path_of_url)
 OWN_PORT = Leaf("true: its own port, the one that it finds in $PORT", "true", FLAG.read, FLAG.show)
 SIGNAL = Leaf("the name of a signal that a program can catch, such as SIGUSR1", "SIGUSR1", _signal)
 PROBE = Mirror(
     Probe,
     least_ms=1,
-    http=PATH_OF_URL,
+    http=URL_PATH,
     tcp=OWN_PORT,
     exec=COMMAND,
     failures=whole(1, 1000, 3),

@@ -88,6 +88,7 @@ def _sections() -> Iterator[str]:
         *table(table_at(WorkloadDocument, ("scale", "schedule", 0))),
     )
     yield from ("### `mix`", "", *table(table_at(WorkloadDocument, ("mix",))))
+    yield from ("### `serves`", "", *table(table_at(WorkloadDocument, ("serves",))))
     yield RUNS
     yield from ("## `kind: pool`", "", *table(PoolDocument))
     yield from ("### `budget`", "", *table(table_at(PoolDocument, ("budget",))))

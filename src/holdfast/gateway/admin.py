@@ -5,7 +5,6 @@ than loopback it wants the token in the file `admin-token` of its folder.
 """
 
 import hmac
-import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -20,83 +19,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.gateway.keeper import Keeper
-from holdfast.gateway.keyring import GRACE_MS, NotOurs, Unknown
+from holdfast.gateway.keyring import NotOurs, Unknown
 from holdfast.gateway.metrics import page
-from holdfast.model.gateway import Grade, Key, Limits, is_scope
-from holdfast.model.units import DAY, Instant
+from holdfast.model.gateway import Key, Limits, is_scope
+from holdfast.model.units import Instant
+from holdfast.wire.keys import KeyMade, KeyShown, KeyWanted, Rotation, Suspension, check, shown
 
 BODY_MAX = 65_536
-LONGEST_MS = 3650 * DAY
-MOST = 10**15  # of anything that is limited
-ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # as in files: it is part of addresses and of scopes
 SCOPES = "global, team:NAME, model:NAME, key:ID, team:NAME/model:NAME or key:ID/model:NAME"
-
-
-class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
-    id: str = ""
-    owner: str = ""
-    team: str = ""
-    note: str = ""
-    models: tuple[str, ...] = ()
-    limits: Limits = Limits()
-    ttl_ms: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.id and not ID.fullmatch(self.id):
-            raise ValueError("expected an id of at most 63 letters, digits, - and _")
-        if "/" in self.team:
-            raise ValueError("expected a team without /")
-        if self.ttl_ms is not None and not 0 < self.ttl_ms <= LONGEST_MS:
-            raise ValueError("expected a ttl_ms of at least 1 and at most 3650 days")
-        check(self.limits)
-
-
-class Rotation(msgspec.Struct, forbid_unknown_fields=True):
-    grace_ms: int = GRACE_MS
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.grace_ms <= LONGEST_MS:
-            raise ValueError("expected a grace_ms of at least 0 and at most 3650 days")
-
-
-class Suspension(msgspec.Struct, forbid_unknown_fields=True):
-    why: str = ""
-
-
-class KeyShown(msgspec.Struct):
-    """A key without its hash."""
-
-    id: str
-    owner: str
-    team: str
-    note: str
-    models: tuple[str, ...]
-    limits: Limits
-    created_ms: Instant
-    expires_ms: Instant | None
-    replaced_ms: Instant | None
-    suspended: str
-    grade: Grade
-    fixed: bool
-
-
-class KeyMade(msgspec.Struct):
-    key: KeyShown
-    secret: str
 
 
 class Refused(Exception):
     def __init__(self, status: int, detail: str, hint: str = "") -> None:
         super().__init__(detail)
         self.status, self.hint = status, hint
-
-
-def check(limits: Limits) -> None:
-    """ValueError: nothing can be limited so."""
-    for name in limits.__struct_fields__:
-        value = getattr(limits, name)
-        if value is not None and not 0 <= value <= MOST:
-            raise ValueError(f"expected {name} to be at least 0 and at most {MOST}")
 
 
 def problem(status: int, detail: str, hint: str = "") -> Response:
@@ -138,6 +74,9 @@ class Admin:
                     raise Refused(401, "a token is needed", "send it as: Authorization: Bearer TOKEN")
             elif request.method != "GET" and "origin" in request.headers:
                 raise Refused(403, "a web page from elsewhere sent this")
+            if self.keeper.control and request.method != "GET":
+                hint = f"ask it instead: holdfast keys --url {self.keeper.control} ..."
+                raise Refused(409, "keys and limits are those of the control plane", hint)
             return await go_on(request)
         except Refused as refused:
             return problem(refused.status, str(refused), refused.hint)
@@ -176,17 +115,7 @@ class Admin:
         ring = self.keeper.ring
         if wanted.id and any(key.id == wanted.id for key in ring.all()):
             raise Refused(409, f"there is a key {wanted.id} already", "rotate it, or take another id")
-        wall = _wall()
-        key, secret = ring.create(
-            wall,
-            id=wanted.id,
-            owner=wanted.owner,
-            team=wanted.team,
-            note=wanted.note,
-            models=wanted.models,
-            limits=wanted.limits,
-            expires_at=wall + wanted.ttl_ms if wanted.ttl_ms is not None else 0,
-        )
+        key, secret = ring.create(wanted, _wall())
         self.keeper.put_key(key)
         return give(KeyMade(self._shown(key), secret), 201)
 
@@ -241,20 +170,8 @@ class Admin:
         return give({"done": f"set {scope}"})
 
     def _shown(self, key: Key) -> KeyShown:
-        return KeyShown(
-            id=key.id,
-            owner=key.owner,
-            team=key.team,
-            note=key.note,
-            models=key.models,
-            limits=key.limits,
-            created_ms=key.created_at,
-            expires_ms=key.expires_at or None,
-            replaced_ms=key.replaced_at or None,
-            suspended=key.suspended,
-            grade=self.keeper.watch.grades.get(key.id, key.grade),
-            fixed=key.id in self.keeper.ring.fixed,
-        )
+        keeper = self.keeper
+        return shown(key, keeper.watch.grades.get(key.id), fixed=key.id in keeper.ring.fixed)
 
 
 async def _read(request: Request, kind: Any) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.core.gateway.lease import Broker
+from holdfast.core.gateway.lease import Ask, Broker
 from holdfast.gateway import messages, settings
 from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.counts import Counted
@@ -60,10 +60,11 @@ class Seat:
 
 
 class Keeper:
-    def __init__(self, wanted: settings.Gateway) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: settings.Gateway, control: str = "") -> None:
+        """`control`: the control plane whose keys, limits and services these are; empty: they are ours."""
+        self.wanted, self.control = wanted, control
         self.now = time.monotonic
-        self.ring = Keyring(wanted.state / "keys.json", wanted.keys)
+        self.ring = Keyring(None if control else wanted.state / "keys.json", wanted.keys)
         self.limits: dict[str, Limits] = dict(wanted.limits)
         self.services = wanted.services
         self.budgets = Budgets(wanted.state / "budgets.json")
@@ -75,8 +76,10 @@ class Keeper:
         self.watch = KeyWatch(self)
         self.seats = [Seat(f"w{n}") for n in range(wanted.workers)]
         self.port = wanted.port
+        self.clamps: dict[str, float] = {}
         self.wanting: dict[str, float] = {}
         self.closing = False
+        self.borrow: Callable[[Link, Ask], None] | None = None  # none: from our own broker
         self.on_wanting: Callable[[str], None] = lambda service: None
         self._by_pid: dict[int, Seat] = {}
 
@@ -92,6 +95,7 @@ class Keeper:
         self.tell_all(messages.KeyPut(key))
 
     def drop_key(self, id: str) -> None:
+        self.clamps.pop(id, None)
         self.broker.forget_key(id, self.now())
         self.tell_all(messages.KeyGone(id))
 
@@ -101,6 +105,9 @@ class Keeper:
         self.tell_all(messages.LimitsPut(scope, limits))
 
     def clamp(self, key: str, share: float) -> None:
+        self.clamps = {**self.clamps, key: share}
+        if share >= 1.0:
+            del self.clamps[key]
         self.broker.set_clamp(key, share, self.now())
         self.tell_all(messages.Clamped(key, share))
 
@@ -138,6 +145,8 @@ class Keeper:
             link.send(messages.LimitsPut(scope, limits))
         for key in self.ring.all():
             link.send(messages.KeyPut(key))
+        for id, share in self.clamps.items():
+            link.send(messages.Clamped(id, share))
         link.send(messages.ServicesPut(self.services))
         link.on_message = lambda message: self.heard(seat, message)
 
@@ -146,13 +155,7 @@ class Keeper:
         match message:
             case messages.Asked(ask=ask):
                 assert seat.link is not None
-                grants = self.broker.ask(ask, now)
-                try:
-                    self.budgets.draw(self.broker.drawn())
-                except OSError as error:  # what is not written down is not lent: the worker hears nothing
-                    log.error("what is drawn of budgets cannot be kept", why=error.strerror)
-                    return
-                seat.link.send(messages.Granted(grants))
+                self._lend(seat.link, ask, now)
             case messages.Ready():
                 seat.ready = True
             case messages.CountedNow(counted=counted):
@@ -165,13 +168,30 @@ class Keeper:
             case messages.Hello():
                 pass
 
+    def _lend(self, link: Link, ask: Ask, now: float) -> None:
+        if self.borrow is not None:
+            self.borrow(link, ask)
+            return
+        grants = self.broker.ask(ask, now)
+        try:
+            self.budgets.draw(self.broker.drawn())
+        except OSError as error:  # what is not written down is not lent: the worker hears nothing
+            log.error("what is drawn of budgets cannot be kept", why=error.strerror)
+            return
+        link.send(messages.Granted(grants))
+
     async def _keep(self, seat: Seat, path: Path) -> None:
         """A worker in this place, always."""
         failures = 0
         while True:
             started = self.now()
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "holdfast.gateway.worker", str(path), stdin=asyncio.subprocess.DEVNULL
+                sys.executable,
+                "-m",
+                "holdfast.gateway.worker",
+                str(path),
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for us alone: workers end what they have begun
             )
             seat.pid = process.pid
             self._by_pid[process.pid] = seat

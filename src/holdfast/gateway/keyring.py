@@ -1,24 +1,22 @@
 """The keys of a gateway without a control plane: in a file, changed by one writer, whole or not at all.
 
-A secret is made here, shown once, and kept nowhere: the file has its hash. Keys that stand in the
-configuration are there too, but only whoever edits that changes them.
+The file has the hashes of secrets, never these themselves. Keys that stand in the configuration
+are there too, but only whoever edits that changes them.
 """
 
 import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from holdfast.gateway.book import hashed
 from holdfast.model.gateway import Grade, Key, Limits
-from holdfast.model.units import DAY, Instant
+from holdfast.model.units import Instant
+from holdfast.wire import keys
+from holdfast.wire.keys import GRACE_MS, KeyWanted
 
 T = TypeVar("T")
-PREFIX = "sk-hf-"
-GRACE_MS = 1 * DAY  # a rotated key is good for so long beside its successor
 
 
 class Unknown(Exception):
@@ -50,65 +48,29 @@ class Keyring:
             raise Unknown(id)
         return found
 
-    def create(
-        self,
-        wall: Instant,
-        *,
-        id: str = "",
-        owner: str = "",
-        team: str = "",
-        note: str = "",
-        models: tuple[str, ...] = (),
-        limits: Limits | None = None,
-        expires_at: Instant = 0,
-    ) -> tuple[Key, str]:
+    def create(self, wanted: KeyWanted, wall: Instant) -> tuple[Key, str]:
         """The key and its secret."""
-        secret = PREFIX + secrets.token_urlsafe(32)
-        key = Key(
-            id=id or "k" + secrets.token_hex(5),
-            hash=hashed(secret.encode()),
-            owner=owner,
-            team=team,
-            note=note,
-            models=models,
-            limits=limits or Limits(),
-            created_at=wall,
-            expires_at=expires_at,
-        )
+        key, secret = keys.made(wanted, wall)
         self._put(key)
         return key, secret
 
     def rotate(self, id: str, wall: Instant, grace_ms: int = GRACE_MS) -> tuple[Key, Key, str]:
         """The old key, which ends after the grace, the new one in its place, and its secret."""
-        old = self._own(id)
-        secret = PREFIX + secrets.token_urlsafe(32)
-        fresh = msgspec.structs.replace(
-            old,
-            id="k" + secrets.token_hex(5),
-            hash=hashed(secret.encode()),
-            created_at=wall,
-            replaced_at=0,
-            suspended="",
-            grade=Grade.FINE,
-        )
-        ends = wall + grace_ms
-        old = msgspec.structs.replace(
-            old, replaced_at=wall, expires_at=min(ends, old.expires_at) if old.expires_at else ends
-        )
+        old, fresh, secret = keys.rotated(self._own(id), wall, grace_ms)
         self._keep({**self.own, old.id: old, fresh.id: fresh})
         return old, fresh, secret
 
     def suspend(self, id: str, why: str) -> Key:
-        return self._change(id, suspended=why or "by an operator")
+        return self._changed(keys.suspended(self._own(id), why))
 
     def restore(self, id: str) -> Key:
-        return self._change(id, suspended="", grade=Grade.FINE)
+        return self._changed(keys.restored(self._own(id)))
 
     def graded(self, id: str, grade: Grade, suspended: str = "") -> Key:
-        return self._change(id, grade=grade, suspended=suspended)
+        return self._changed(msgspec.structs.replace(self._own(id), grade=grade, suspended=suspended))
 
     def limit(self, id: str, limits: Limits) -> Key:
-        return self._change(id, limits=limits)
+        return self._changed(keys.limited(self._own(id), limits))
 
     def delete(self, id: str) -> None:
         self._own(id)
@@ -122,8 +84,7 @@ class Keyring:
             raise Unknown(id)
         return key
 
-    def _change(self, id: str, **fields: object) -> Key:
-        key = msgspec.structs.replace(self._own(id), **fields)
+    def _changed(self, key: Key) -> Key:
         self._put(key)
         return key
 

@@ -11,6 +11,7 @@ import uvicorn
 
 from holdfast.gateway import settings
 from holdfast.gateway.admin import Admin, new_token
+from holdfast.gateway.behind import Behind, following
 from holdfast.gateway.keeper import CannotListen, Keeper
 from holdfast.wire.address import is_loopback
 
@@ -34,13 +35,19 @@ class Serving:
 
 
 @contextlib.asynccontextmanager
-async def gateway(wanted: settings.Gateway) -> AsyncIterator[Serving]:
-    """A gateway that answers, until the block ends."""
+async def gateway(
+    wanted: settings.Gateway, behind: Behind | None = None, stop: asyncio.Event | None = None
+) -> AsyncIterator[Serving]:
+    """A gateway that answers, until the block ends; alone, or behind a control plane, for which it waits
+    until it has something to go by, or until `stop`."""
     _check_tls(wanted)
     listener = _listen(wanted)
-    with contextlib.closing(listener):
-        keeper = Keeper(wanted)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(contextlib.closing(listener))
         wanted.state.mkdir(parents=True, exist_ok=True)
+        keeper = Keeper(wanted, behind.urls[0] if behind is not None else "")
+        if behind is not None:
+            await stack.enter_async_context(following(keeper, behind, stop or asyncio.Event()))
         token = "" if is_loopback(wanted.admin_host) else _token(wanted)
         config = uvicorn.Config(
             Admin(keeper, token).app(),
@@ -52,7 +59,8 @@ async def gateway(wanted: settings.Gateway) -> AsyncIterator[Serving]:
             timeout_graceful_shutdown=CLOSE_S,
         )
         server = Server(config)
-        async with keeper.running(), asyncio.TaskGroup() as group:
+        await stack.enter_async_context(keeper.running())
+        async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
             found = Serving(keeper, listener.getsockname()[1])
             _note(wanted, found)

@@ -16,12 +16,12 @@ from holdfast.gateway.keyring import NotOurs, write_whole
 from holdfast.gateway.messages import SawOne
 from holdfast.model.gateway import Grade, Key
 from holdfast.model.units import Instant
+from holdfast.wire.keys import CLAMP_SHARE
 
 if TYPE_CHECKING:
     from holdfast.gateway.keeper import Keeper
 
 JUDGE_S = 60.0
-CLAMP_SHARE = 0.1
 
 log = structlog.get_logger("holdfast.gateway")
 
@@ -62,7 +62,7 @@ class KeyWatch:
                 continue
             self.grades[key.id] = found.grade
             log.warning("a key seems to work for nobody", key=key.id, grade=str(found.grade), why=found.why)
-            if not found.shadow:
+            if not found.shadow and not self.keeper.control:  # else the control plane does, for all
                 self._act(key, found.grade, found.why)
 
     def _act(self, key: Key, grade: Grade, why: str) -> None:

@@ -5,6 +5,7 @@ import enum
 import msgspec
 
 from holdfast.model.finding import Finding
+from holdfast.model.gateway import Key, Limits
 from holdfast.model.node import Answer
 from holdfast.model.place import Place
 from holdfast.model.policy import Policy
@@ -174,6 +175,30 @@ class PolicyApplied(Happened, frozen=True):
     policy: Policy
 
 
+class KeyPut(Happened, frozen=True):
+    """A key of the gateways is new, or was changed. It is whole, without its secret: nobody has that."""
+
+    key: Key
+
+
+class KeyDeleted(Happened, frozen=True):
+    key: str
+
+
+class LimitsSet(Happened, frozen=True):
+    """What a team, a model, or all together may take of the gateways; no limits at all: as much as they
+    like."""
+
+    scope: str
+    limits: Limits
+
+
+class BudgetDrawn(Happened, frozen=True):
+    """Of budgets that do not come back: what is used or lent, by scope. Journalled before it is lent."""
+
+    drawn: dict[str, int]
+
+
 class LeaderChanged(Happened, frozen=True):
     leader: str
     generation: int
@@ -221,6 +246,10 @@ Event = (
     | WorkloadDeleted
     | PoolApplied
     | PolicyApplied
+    | KeyPut
+    | KeyDeleted
+    | LimitsSet
+    | BudgetDrawn
     | LeaderChanged
     | OperatorOrdered
 )

@@ -18,6 +18,16 @@ class Mix(msgspec.Struct, frozen=True):
     spares: int = 0  # and so many more than are wanted on spot
 
 
+class Serves(msgspec.Struct, frozen=True):
+    """What a service answers for at the gateways."""
+
+    models: tuple[str, ...] = ()  # "llama-*": all that begin so; none: its name
+    hosts: tuple[str, ...] = ()  # any path of these hosts leads to it
+    prefixes: tuple[str, ...] = ()  # and these paths of any host
+    probe: str = ""  # a path that answers 200 while a replica is well
+    concurrent: int = 0  # requests at a time for one replica; 0: no limit
+
+
 class Service(msgspec.Struct, frozen=True, tag="service"):
     """Stays up: `replicas` interchangeable copies, replaced at once when lost."""
 
@@ -26,6 +36,7 @@ class Service(msgspec.Struct, frozen=True, tag="service"):
     availability: float = 0.0  # a target such as 0.999; redundancy then chooses how many there are
     scale: Scale | None = None  # grows and shrinks with its load
     mix: Mix | None = None  # on spot and on demand
+    serves: Serves | None = None  # gateways lead to it
 
 
 class Job(msgspec.Struct, frozen=True, tag="job"):

@@ -11,6 +11,7 @@ from holdfast.model.agenda import Agenda
 from holdfast.model.course import Course
 from holdfast.model.demand import Demand, Start
 from holdfast.model.finding import Finding
+from holdfast.model.gateway import Key, Limits
 from holdfast.model.market import Losses, OfferRecord
 from holdfast.model.money import Account
 from holdfast.model.node import Node
@@ -83,6 +84,10 @@ class World:
         self.losses: dict[str, Losses] = {}  # by service, if it is on a mix of spot and on demand
         self.accounts: dict[str, Account] = {}  # by pool: what its nodes cost
         self.orphans: dict[str, str] = {}  # listed by a provider, unknown to us: node -> pool
+        # of the gateways; these two are replaced whole when they change, so that it is seen at a glance
+        self.keys: dict[str, Key] = {}
+        self.limits: dict[str, Limits] = {}  # by scope, but for those of single keys, which say them
+        self.drawn: dict[str, int] = {}  # of budgets: by scope
         # indexes
         self.on_node: dict[str, Names] = {}  # replicas
         self.of_slot: dict[str, Names] = {}  # replicas
@@ -93,6 +98,7 @@ class World:
         self.promised: Names = {}  # workloads with an availability target
         self.mixed: Names = {}  # services on a mix of spot and on demand
         self.scaled: Names = {}  # workloads that grow and shrink with their load
+        self.fronted: Names = {}  # services that gateways lead to
         self.held: dict[str, Names] = {}  # workload -> slots in which a replica is, or may be
         self.struck: dict[
             str, Names

@@ -310,6 +310,7 @@ class Broker:
         for scope in [s for s in self._limits if s == own or s.startswith(own + "/")]:
             self.set_limits(scope, Limits(), now)
             del self._limits[scope]
+            self._drawn.pop(scope, None)
         self._clamps.pop(own, None)
 
     def drawn(self) -> dict[str, int]:

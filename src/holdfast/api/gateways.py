@@ -1,0 +1,105 @@
+"""For gateways: what they go by, as it changes; quota to lend them; what they tell.
+
+The stream gives the whole view at once and again, whole, within a tenth of a second of any change. It ends
+when we do not lead any more: whoever reads it finds the next leader by asking anybody.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TypeVar
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.api import shapes
+from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
+from holdfast.api.gate import Operate, check_type
+from holdfast.api.history import AS_STREAM, SSE
+from holdfast.api.problems import Refused
+from holdfast.api.said import gives, takes
+from holdfast.api.streams import Stream
+from holdfast.control.plane import NotLeading
+from holdfast.core.gateway.lease import Ask, Grants
+from holdfast.gateway.view import View
+from holdfast.model.units import many
+from holdfast.wire.gateway import LoadTold, strange, to_send
+
+KEEP_ALIVE_S = 2.0
+SETTLE_S = 0.03  # what changes together is told together
+ASKS_MAX = 10_000
+
+T = TypeVar("T")
+
+router = APIRouter(prefix="/v1/gateway", route_class=Operate, tags=["for gateways"])
+
+
+@router.get(
+    "/watch",
+    summary="All that a gateway goes by: once, or as a stream whenever it changes",
+    **gives(View, "services with their ready replicas, keys with their hashes, limits", also=AS_STREAM),
+)
+async def watch(request: Request, edge: ThisEdge) -> Response:
+    if SSE not in request.headers.get("accept", ""):
+        said = edge.fronts.said(edge.plane.world, edge.plane.length)
+        return Response(said, media_type="application/json")
+    edge.streams.check_room()
+    return Stream(edge.streams, _stream(edge), SSE, request.state.lapsed)
+
+
+async def _stream(edge: Edge) -> AsyncGenerator[bytes]:
+    plane, last = edge.plane, b""
+    while plane.leading:
+        length = plane.length
+        said = edge.fronts.said(plane.world, length)
+        if said != last:
+            last = said
+            yield b"event: view\ndata: %b\n\n" % said
+        elif await plane.wait_for(length, KEEP_ALIVE_S) > length:
+            await asyncio.sleep(SETTLE_S)
+        else:
+            yield b": still here\n\n"
+
+
+@router.post(
+    "/lease",
+    summary="Borrow quota, and say what became of what was borrowed",
+    openapi_extra=takes(Ask, many=True),
+    **gives(Grants, "one for each, in their order", many=True),
+)
+async def lease(request: Request, plane: ThisPlane) -> Response:
+    """What is lent of a budget is journalled before the answer."""
+    asks = await _sent(request, list[Ask])
+    if len(asks) > ASKS_MAX:
+        raise Refused(422, f"at most {ASKS_MAX:,} at a time, got {len(asks):,}")
+    wrong = [why for ask in asks if (why := strange(ask))]
+    if wrong:
+        raise Refused(422, "this cannot be true", "nothing was lent", problems=wrong[:10])
+    lent = await plane.gateways.lend(asks)
+    if lent is None:
+        raise NotLeading("")
+    return give(to_send(lent))
+
+
+@router.post(
+    "/load",
+    summary="Tell how it goes with the services behind a gateway, and with its keys",
+    openapi_extra=takes(LoadTold),
+    **gives(shapes.Done, "when it was heard: it is not journalled"),
+)
+async def load(request: Request, plane: ThisPlane) -> Response:
+    told = await _sent(request, LoadTold)
+    if not 0 < len(told.gateway) <= 253:
+        raise Refused(422, "a gateway has a name of at most 253 characters")
+    return give(shapes.Done(f"heard of {many(plane.gateways.hear(told), 'service')}"))
+
+
+async def _sent(request: Request, kind: type[T]) -> T:
+    """Machines write these, many times a second: they are read as they are."""
+    body = await request.body()
+    check_type(request, body)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(422, "the request is not as it should be", problems=[f"body: {error}"]) from None

@@ -1,0 +1,153 @@
+"""The control plane, as a gateway sees it: somebody who may be away, or send us on to the leader.
+
+We stay with whoever led last, and try the others when it cannot be reached. The token goes along to where we
+are sent, because the control plane that we trust named the place, except from https to plain http elsewhere.
+No proxy and no .netrc is taken from the environment.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from urllib.parse import urljoin, urlsplit
+
+import httpx
+import msgspec
+
+from holdfast.gateway.view import View
+from holdfast.wire.address import is_loopback
+
+HOPS_MAX = 4
+CONNECT_S = 2.0
+SILENT_S = 6.0  # of a stream; something comes every two seconds
+WATCH = "/v1/gateway/watch"
+LARGEST = 256 << 20
+DENIED = (401, 403)
+# ValueError: it sent us to something that is no address
+TROUBLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError)
+CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)  # it may have been idle for too long
+
+
+class Away(Exception):
+    """It cannot be reached, or cannot answer now."""
+
+
+class Denied(Exception):
+    """It will not have us: the token is not good, or not good enough."""
+
+
+class ControlPlane:
+    def __init__(self, urls: tuple[str, ...], token: str = "", ca: str = "") -> None:
+        self.urls, self.token = urls, token
+        self.base = urls[0]
+        verify = ssl.create_default_context(cafile=ca or None)
+        self._client = httpx.AsyncClient(verify=verify, trust_env=False)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def post(self, path: str, body: bytes, within_s: float) -> bytes:
+        headers = {"content-type": "application/json"}
+        try:
+            async with (
+                asyncio.timeout(within_s),
+                self._answered("POST", path, headers, body, httpx.Timeout(within_s)) as response,
+            ):
+                return await response.aread()
+        except (*TROUBLE, TimeoutError) as error:
+            raise Away(_why(error)) from None
+
+    async def view(self, within_s: float) -> View:
+        """As it is now."""
+        try:
+            async with (
+                asyncio.timeout(within_s),
+                self._answered("GET", WATCH, {}, b"", httpx.Timeout(within_s)) as response,
+            ):
+                return _read(await response.aread())
+        except (*TROUBLE, TimeoutError) as error:
+            raise Away(_why(error)) from None
+
+    async def views(self) -> AsyncIterator[View]:
+        """As it is, and as it changes; ends when whoever told it does not lead any more."""
+        timeout = httpx.Timeout(CONNECT_S, read=SILENT_S)
+        headers = {"accept": "text/event-stream"}
+        try:
+            async with self._answered("GET", WATCH, headers, b"", timeout) as response:
+                said = b""
+                async for piece in response.aiter_bytes():
+                    said += piece
+                    if len(said) > LARGEST:
+                        raise Away("what it says has no end")
+                    *events, said = said.split(b"\n\n")
+                    for event in events:
+                        data = [line[6:] for line in event.splitlines() if line.startswith(b"data: ")]
+                        if data:
+                            yield _read(data[0])
+        except TROUBLE as error:
+            raise Away(_why(error)) from None
+
+    @contextlib.asynccontextmanager
+    async def _answered(
+        self, method: str, path: str, headers: dict[str, str], content: bytes, timeout: httpx.Timeout
+    ) -> AsyncIterator[httpx.Response]:
+        """The answer of whoever can give it."""
+        url, others, again = self.base + path, [each for each in self.urls if each != self.base], False
+        for _ in range(HOPS_MAX + 1 + len(others)):
+            sent = self._client.build_request(
+                method,
+                url,
+                content=content or None,
+                headers={**headers, **self._headers(url)},
+                timeout=timeout,
+            )
+            try:
+                response = await self._client.send(sent, stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if not others:
+                    self.base = self.urls[0]
+                    raise
+                self.base = others.pop(0)
+                url = self.base + path
+                continue
+            except CLOSED:
+                if again:
+                    raise
+                again = True  # on a new connection; what we say may be said twice
+                continue
+            try:
+                where = response.headers.get("location", "") if response.status_code in (307, 308) else ""
+                if not where:
+                    await self._check(response)
+                    yield response
+                    return
+            finally:
+                await response.aclose()
+            url = urljoin(url, where)
+            parts = urlsplit(url)
+            self.base = f"{parts.scheme}://{parts.netloc}"
+        raise Away("control planes send us in a circle")
+
+    async def _check(self, response: httpx.Response) -> None:
+        if response.status_code < 300:
+            return
+        await response.aread()
+        why = f"it answers with status {response.status_code}: {response.text[:200]}"
+        raise Denied(why) if response.status_code in DENIED else Away(why)
+
+    def _headers(self, url: str) -> dict[str, str]:
+        plain_now = url.startswith("http:") and self.urls[0].startswith("https:")
+        if not self.token or (plain_now and not is_loopback(urlsplit(url).hostname or "")):
+            return {}
+        return {"authorization": f"Bearer {self.token}"}
+
+
+def _read(data: bytes) -> View:
+    try:
+        return msgspec.json.decode(data, type=View)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Away(f"what it says cannot be read: {error}") from None
+
+
+def _why(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,154 @@
+"""What is said of the keys of gateways: the same by a control plane and by a gateway that runs alone, so that
+one command line speaks to either.
+
+A secret is made here, shown once, and kept nowhere: everybody else has its hash.
+"""
+
+import re
+import secrets
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.model.units import DAY, Instant
+from holdfast.wire.identity import hashed
+
+PREFIX = "sk-hf-"
+GRACE_MS = 1 * DAY  # a rotated key is good for so long beside its successor
+CLAMP_SHARE = 0.1
+LONGEST_MS = 3650 * DAY
+MOST = 10**15  # of anything that is limited
+ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # as in files: it is part of addresses and of scopes
+
+
+class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
+    id: str = ""
+    owner: str = ""
+    team: str = ""
+    note: str = ""
+    models: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    ttl_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.id and not ID.fullmatch(self.id):
+            raise ValueError("expected an id of at most 63 letters, digits, - and _")
+        if "/" in self.team:
+            raise ValueError("expected a team without /")
+        if self.ttl_ms is not None and not 0 < self.ttl_ms <= LONGEST_MS:
+            raise ValueError("expected a ttl_ms of at least 1 and at most 3650 days")
+        check(self.limits)
+
+
+class Rotation(msgspec.Struct, forbid_unknown_fields=True):
+    grace_ms: int = GRACE_MS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.grace_ms <= LONGEST_MS:
+            raise ValueError("expected a grace_ms of at least 0 and at most 3650 days")
+
+
+class Suspension(msgspec.Struct, forbid_unknown_fields=True):
+    why: str = ""
+
+
+class KeyShown(msgspec.Struct):
+    """A key without its hash."""
+
+    id: str
+    owner: str
+    team: str
+    note: str
+    models: tuple[str, ...]
+    limits: Limits
+    created_ms: Instant
+    expires_ms: Instant | None
+    replaced_ms: Instant | None
+    suspended: str
+    grade: Grade
+    fixed: bool
+
+
+class KeyMade(msgspec.Struct):
+    key: KeyShown
+    secret: str
+
+
+def check(limits: Limits) -> None:
+    """ValueError: nothing can be limited so."""
+    for name in limits.__struct_fields__:
+        value = getattr(limits, name)
+        if value is not None and not 0 <= value <= MOST:
+            raise ValueError(f"expected {name} to be at least 0 and at most {MOST}")
+
+
+def shown(key: Key, grade: Grade | None = None, *, fixed: bool = False) -> KeyShown:
+    return KeyShown(
+        id=key.id,
+        owner=key.owner,
+        team=key.team,
+        note=key.note,
+        models=key.models,
+        limits=key.limits,
+        created_ms=key.created_at,
+        expires_ms=key.expires_at or None,
+        replaced_ms=key.replaced_at or None,
+        suspended=key.suspended,
+        grade=key.grade if grade is None else grade,
+        fixed=fixed,
+    )
+
+
+def made(wanted: KeyWanted, wall: Instant) -> tuple[Key, str]:
+    """The key and its secret."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    key = Key(
+        id=wanted.id or _new_id(),
+        hash=hashed(secret),
+        owner=wanted.owner,
+        team=wanted.team,
+        note=wanted.note,
+        models=wanted.models,
+        limits=wanted.limits,
+        created_at=wall,
+        expires_at=wall + wanted.ttl_ms if wanted.ttl_ms is not None else 0,
+    )
+    return key, secret
+
+
+def rotated(old: Key, wall: Instant, grace_ms: int = GRACE_MS) -> tuple[Key, Key, str]:
+    """The old key, which ends after the grace, the new one in its place, and its secret."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    fresh = replace(
+        old,
+        id=_new_id(),
+        hash=hashed(secret),
+        created_at=wall,
+        replaced_at=0,
+        suspended="",
+        grade=Grade.FINE,
+    )
+    ends = wall + grace_ms
+    ends = min(ends, old.expires_at) if old.expires_at else ends
+    return replace(old, replaced_at=wall, expires_at=ends), fresh, secret
+
+
+def suspended(key: Key, why: str) -> Key:
+    return replace(key, suspended=why or "by an operator")
+
+
+def restored(key: Key) -> Key:
+    return replace(key, suspended="", grade=Grade.FINE)
+
+
+def graded(key: Key, grade: Grade, suspended: str) -> Key:
+    return replace(key, grade=grade, suspended=suspended)
+
+
+def limited(key: Key, limits: Limits) -> Key:
+    return replace(key, limits=limits)
+
+
+def _new_id() -> str:
+    return "k" + secrets.token_hex(5)

@@ -1,0 +1,293 @@
+"""What a control plane does for gateways: keys and limits, the view, quota, and hearing of load."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.api import bodies
+from holdfast.api.access import Access
+from holdfast.control import gateways
+from holdfast.core.gateway.lease import Ask, Grants, Part
+from holdfast.core.gateway.zombie import Row
+from holdfast.gateway.view import View
+from holdfast.model.event import BudgetDrawn
+from holdfast.model.gateway import Grade, Limits
+from holdfast.model.scale import Signal
+from holdfast.ports.registry import Role
+from holdfast.wire import keys as wire
+from holdfast.wire.gateway import LoadTold, ServiceLoad, as_meant, to_send
+from holdfast.wire.identity import hashed
+from tests.planes import World, until
+from tests.served import WEB, Served, answered, served
+
+SSE = {"accept": "text/event-stream"}
+LLM = WEB.replace("web", "llm") + "serves: { models: [llama] }\n"
+FROM_ZERO = LLM + "scale: { min: 0, max: 2, per_replica: { in_flight: 8 }, idle: 1s }\n"
+JSON = {"content-type": "application/json"}
+
+
+# keys and limits
+
+
+async def test_a_key_is_made_shown_rotated_suspended_restored_and_deleted() -> None:
+    async with served() as api:
+        made = await api.post("/v1/keys", {"owner": "ann", "team": "t", "limits": {"concurrent": 2}})
+        key, secret = made["key"], made["secret"]
+        assert secret.startswith("sk-hf-")
+        assert (key["owner"], key["limits"], key["grade"]) == ("ann", {"concurrent": 2}, "fine")
+        assert api.plane.world.keys[key["id"]].hash == hashed(secret)
+        assert await api.get("/v1/keys") == [key]
+        path = f"/v1/keys/{key['id']}"
+        fresh = await api.post(f"{path}/rotate", {"grace_ms": 1_000})
+        assert fresh["key"]["id"] != key["id"]
+        old = api.plane.world.keys[key["id"]]
+        assert old.expires_at == old.replaced_at + 1_000
+        assert (await api.post(f"{path}/suspend", {"why": "it leaked"}))["suspended"] == "it leaked"
+        assert (await api.post(f"{path}/suspend"))["suspended"] == "by an operator"
+        assert (await api.post(f"{path}/restore"))["suspended"] == ""
+        assert answered(await api.client.delete(path), 200) == {"done": f"deleted {key['id']}"}
+        assert [each["id"] for each in await api.get("/v1/keys")] == [fresh["key"]["id"]]
+        assert "no key called" in answered(await api.client.delete(path), 404)["detail"]
+        told = [line["text"] for line in await api.get("/v1/events") if line["subject"].startswith("key:")]
+        assert "suspended: it leaked" in told
+        journal = msgspec.json.encode(api.world.store.entries)  # type: ignore[attr-defined]
+        assert secret.encode() not in journal
+        assert fresh["secret"].encode() not in journal
+
+
+async def test_an_id_is_given_once_and_limits_of_a_key_are_its_own() -> None:
+    async with served() as api:
+        await api.post("/v1/keys", {"id": "ci"})
+        assert "already" in (await api.post("/v1/keys", {"id": "ci"}, 409))["detail"]
+        for scope, body in (("key:ci", {"tokens_per_min": 5}), ("team:a/model:m", {"concurrent": 1})):
+            answered(await api.client.put(f"/v1/limits/{scope}", json=body), 200)
+        assert api.plane.world.keys["ci"].limits == Limits(tokens_per_min=5)
+        assert await api.get("/v1/limits") == {"team:a/model:m": {"concurrent": 1}}
+        answered(await api.client.put("/v1/limits/team:a/model:m", json={}), 200)
+        assert await api.get("/v1/limits") == {}
+        answered(await api.client.put("/v1/limits/key:nobody", json={}), 404)
+        answered(await api.client.put("/v1/limits/everything", json={}), 422)
+
+
+async def test_who_may_read_may_not_make_keys_nor_see_hashes() -> None:
+    async with served(access=Access()) as api:
+        reader, operator = await api.token(Role.READ), await api.token(Role.OPERATOR)
+        assert await api.get("/v1/keys", headers=reader) == []
+        await api.post("/v1/keys", {}, 403, headers=reader)
+        await api.get("/v1/gateway/watch", 403, headers=reader)
+        await api.post("/v1/gateway/lease", [], 403, headers=reader)
+        await api.post("/v1/gateway/load", {"gateway": "g"}, 403, headers=reader)
+        made = await api.post("/v1/keys", {}, headers=operator)
+        assert "hash" not in str(await api.get("/v1/keys", headers=reader))
+        view = await api.get("/v1/gateway/watch", headers=operator)
+        assert msgspec.convert(view, View).keys[0].hash == hashed(made["secret"])
+
+
+def test_a_control_plane_takes_the_same_fields_as_a_gateway_that_runs_alone() -> None:
+    pairs = ((bodies.KeyWanted, wire.KeyWanted), (bodies.Rotation, wire.Rotation))
+    for body, struct in (*pairs, (bodies.Suspension, wire.Suspension), (bodies.LimitsWanted, Limits)):
+        assert tuple(body.model_fields) == struct.__struct_fields__
+
+
+# the view
+
+
+@contextlib.asynccontextmanager
+async def watching(api: Served) -> AsyncIterator[AsyncIterator[View]]:
+    async with api.client.stream("GET", "/v1/gateway/watch", headers=SSE) as response:
+        assert response.status_code == 200
+
+        async def views() -> AsyncIterator[View]:
+            async for line in response.aiter_lines():
+                if line.startswith("data: "):
+                    yield msgspec.json.decode(line.removeprefix("data: "), type=View)
+
+        yield views()
+
+
+async def test_a_gateway_is_told_all_at_once_and_again_soon_after_any_change() -> None:
+    async with served("n1", "n2") as api, asyncio.timeout(30), watching(api) as views:
+        assert await anext(views) == View()
+        await api.apply(LLM)
+        found = await anext(views)
+        assert [service.models for service in found.services] == [("llama",)]
+        before = time.monotonic()
+        made = await api.post("/v1/keys", {"id": "ci"})
+        while "ci" not in {key.id for key in found.keys}:
+            found = await anext(views)
+        assert time.monotonic() - before < 1
+        assert found.keys[0].hash == hashed(made["secret"])
+        await api.post("/v1/keys/ci/suspend")
+        while not found.keys[0].suspended:
+            found = await anext(views)
+
+
+async def test_the_stream_ends_when_the_leadership_is_lost() -> None:
+    world = World()
+    async with served(world=world) as api, asyncio.timeout(30), watching(api) as views:
+        await anext(views)
+        held = await world.store.leader()
+        await world.store.resign("cp-1", held.generation)
+        assert [view async for view in views] == []
+
+
+# quota
+
+
+def ask(number: int, wants: dict[str, float], holder: str = "g/w0", **more: Any) -> list[Ask]:
+    return [
+        Ask(holder, number, "", False, {name: Part(0.0, amount, **more) for name, amount in wants.items()})
+    ]
+
+
+async def borrow(api: Served, asks: list[Ask]) -> Grants:
+    body = msgspec.json.encode(asks)
+    response = await api.client.post("/v1/gateway/lease", content=body, headers=JSON)
+    assert response.status_code == 200, response.text
+    (found,) = as_meant(msgspec.json.decode(response.content, type=list[Grants]))
+    return found
+
+
+async def borrow_when_it_lends(api: Served, wants: dict[str, float], start: int = 1) -> Grants:
+    """A new leader lends nothing at first."""
+    async with asyncio.timeout(20):
+        for number in range(start, start + 10_000):
+            found = await borrow(api, ask(number, wants))
+            if all(grant.amount for grant in found.grants.values()):
+                return found
+            await asyncio.sleep(0.05)
+    raise AssertionError
+
+
+async def test_a_new_leader_lends_nothing_until_the_leases_before_it_are_over() -> None:
+    async with served() as api:
+        answered(await api.client.put("/v1/limits/global", json={"tokens_per_min": 6_000}), 200)
+        first = (await borrow(api, ask(1, {"tokens|global": 10.0}))).grants["tokens|global"]
+        assert (first.amount, 0 < first.wait_s <= 2.5) == (0.0, True)
+        lent = await borrow_when_it_lends(api, {"tokens|global": 10.0}, 2)
+        assert lent.term.startswith(f"{api.plane.world.leader.generation}.")
+        assert 10 <= lent.grants["tokens|global"].amount <= 6_000
+
+
+async def test_a_budget_is_journalled_before_it_is_lent_and_the_next_leader_knows_of_it() -> None:
+    world = World()
+    async with served(world=world) as api:
+        await api.post("/v1/keys", {"id": "ci", "limits": {"tokens_total": 5_000}})
+        lent = await borrow_when_it_lends(api, {"total|key:ci": 3_000.0})
+        assert lent.grants["total|key:ci"].amount == 3_000
+        entries = world.store.entries  # type: ignore[attr-defined]
+        assert [entry.drawn for entry in entries if isinstance(entry, BudgetDrawn)] == [{"key:ci": 3_000}]
+    async with served(world=world, name="cp-2") as api:
+        assert api.plane.world.drawn == {"key:ci": 3_000}
+        refused = await borrow(api, ask(1, {"total|key:ci": 3_000.0}, "g2/w0"))
+        assert refused.grants["total|key:ci"].amount == 0
+        lent = await borrow_when_it_lends(api, {"total|key:ci": 2_000.0})
+        assert lent.grants["total|key:ci"].amount == 2_000
+        spent = (await borrow(api, ask(50_000, {"total|key:ci": 1.0}, spent=2_000.0))).grants["total|key:ci"]
+        assert (spent.amount, spent.wait_s) == (0, float("inf"))
+
+
+async def test_what_comes_back_of_a_budget_is_written_down_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateways, "RETURNS_S", 0.0)
+    async with served() as api:
+        await api.post("/v1/keys", {"id": "ci", "limits": {"tokens_total": 5_000}})
+        await borrow_when_it_lends(api, {"total|key:ci": 3_000.0})
+        await borrow(api, [Ask("g/w0", 50_000, "", True, {})])
+        await until(lambda: api.plane.world.drawn == {"key:ci": 0})
+
+
+async def test_a_key_made_anew_under_an_old_name_has_its_whole_budget() -> None:
+    async with served() as api:
+        for start in (1, 20_000):
+            await api.post("/v1/keys", {"id": "ci", "limits": {"tokens_total": 2_000}})
+            await borrow_when_it_lends(api, {"total|key:ci": 2_000.0}, start)
+            assert api.plane.world.drawn == {"key:ci": 2_000}
+            answered(await api.client.delete("/v1/keys/ci"), 200)
+            assert api.plane.world.drawn == {}
+
+
+async def test_an_ask_that_cannot_be_true_is_refused() -> None:
+    async with served() as api:
+        wrong = msgspec.json.encode(ask(1, {"tokens|global": 1.0}, debt=-5.0))
+        answered(await api.client.post("/v1/gateway/lease", content=wrong, headers=JSON), 422)
+
+
+def test_what_will_never_be_there_survives_the_wire() -> None:
+    grants = [Grants(1, "t", {"a": gateways_grant(float("inf")), "b": gateways_grant(2.0)})]
+    sent = msgspec.json.encode(to_send(grants))
+    assert as_meant(msgspec.json.decode(sent, type=list[Grants])) == grants
+
+
+def gateways_grant(wait_s: float) -> Any:
+    from holdfast.core.gateway.lease import Grant
+
+    return Grant(0.0, 0.0, True, 0.0, wait_s)
+
+
+# load
+
+
+async def tell(api: Served, told: LoadTold) -> str:
+    response = await api.client.post("/v1/gateway/load", content=msgspec.json.encode(told), headers=JSON)
+    said: str = answered(response, 200)["done"]
+    return said
+
+
+async def test_what_a_gateway_tells_is_heard_under_its_name_and_wakes_a_service_at_zero() -> None:
+    async with served("n1", "n2") as api:
+        await api.apply(FROM_ZERO)
+        quiet = LoadTold("g1", (ServiceLoad("llm"), ServiceLoad("elsewhere", in_flight=3.0)))
+        async with asyncio.timeout(60):
+            while (demand := api.plane.world.demands.get("llm")) is None or demand.wanted:
+                assert await tell(api, quiet) == "heard of 1 service"
+                await asyncio.sleep(0.1)
+        before = time.monotonic()
+        await tell(api, LoadTold("g1", (ServiceLoad("llm", queue=1.0, oldest_wait_ms=5.0),)))
+        await until(lambda: api.plane.world.demands["llm"].wanted == 1)
+        assert time.monotonic() - before < 1
+        senses = api.plane.senses
+        assert senses is not None
+        ear = senses.ears.of("llm")
+        assert ear is not None
+        heard = ear.signals.last(Signal.QUEUE, 0)
+        assert heard is not None
+        assert (heard.sources, heard.value) == (1, 1.0)
+
+
+def row(key: str, grade: Grade = Grade.FINE, score: float = 0.0, tokens: int = 0, idle_ms: int = -1) -> Row:
+    return Row(key, "", "", grade, score, tokens, tokens // 2, idle_ms, False, f"{grade} {score}", "")
+
+
+async def test_the_reports_of_all_gateways_are_one() -> None:
+    async with served() as api:
+        for id in ("a", "b", "never"):
+            await api.post("/v1/keys", {"id": id, "owner": f"o-{id}"})
+        await tell(api, LoadTold("g1", keys=(row("a", Grade.TAG, 0.7, 100, 5_000), row("gone", score=1.0))))
+        await tell(
+            api, LoadTold("g2", keys=(row("a", Grade.OBSERVE, 0.4, 10, 50), row("b", tokens=4, idle_ms=7)))
+        )
+        found = {each["key"]: each for each in await api.get("/v1/keys/report")}
+        assert list(found) == ["a", "b", "never"]
+        assert (found["a"]["grade"], found["a"]["score"], found["a"]["why"]) == ("tag", 0.7, "tag 0.7")
+        assert (found["a"]["tokens_24h"], found["a"]["idle_ms"], found["a"]["owner"]) == (110, 50, "o-a")
+        assert (found["never"]["idle_ms"], found["b"]["tokens_24h"]) == (-1, 4)
+
+
+async def test_a_key_is_held_back_only_by_a_gateway_that_may_and_until_it_is_restored() -> None:
+    async with served() as api:
+        await api.post("/v1/keys", {"id": "a"})
+        rows = (row("a", Grade.CLAMP, 0.9),)
+        await tell(api, LoadTold("shadow", keys=rows))
+        assert (await api.get("/v1/gateway/watch"))["clamps"] == {}
+        await tell(api, LoadTold("g1", keys=rows, acts=True))
+        await until(lambda: api.plane.world.keys["a"].grade is Grade.CLAMP)
+        assert (await api.get("/v1/gateway/watch"))["clamps"] == {"a": 0.1}
+        await api.post("/v1/keys/a/restore")
+        assert (await api.get("/v1/gateway/watch"))["clamps"] == {}

@@ -1,0 +1,88 @@
+"""What gateways are told: which replicas answer for a service, and who may ask."""
+
+from holdfast.api.fronts import Fronts, view
+from holdfast.model import event as ev
+from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.model.workload import Serves, Service, Workload
+from tests.build import needs
+from tests.play import Play
+
+
+def fleet(service: Service, *nodes: str) -> Play:
+    """With replicas that have their ports, but are not ready yet."""
+    play = Play(max=4, can_launch=False)
+    for name in nodes:
+        play.join(name, zone=name, address=f"{name}.example")
+    play.apply(Workload("llm", service, needs(cpu=5)))
+    play.settle()
+    for port, replica in enumerate(list(play.world.replicas.values()), 9_000):
+        play.tell(ev.ReplicaStarted(at=play.now, replica=replica.id, node=replica.node, port=port))
+    return play
+
+
+def urls(play: Play) -> dict[str, str]:
+    (service,) = view(play.world).services
+    return {upstream.id: upstream.url for upstream in service.upstreams}
+
+
+def test_a_replica_is_told_when_it_is_ready_and_no_longer_than_that() -> None:
+    play = fleet(Service(2, serves=Serves()), "a", "b")
+    assert urls(play) == {}
+    play.ready("llm/0.1", "llm/1.1")
+    node = play.replica("llm/0.1").node
+    assert urls(play)["llm/0.1"] == f"http://{node}.example:9000"
+    assert len(urls(play)) == 2
+    play.end("llm/0.1", ev.Ended.FAILED)
+    assert list(urls(play)) == ["llm/1.1"]
+
+
+def test_standbys_are_not_told() -> None:
+    play = fleet(Service(1, standby=1, serves=Serves()), "a", "b")
+    play.ready(*play.world.replicas)
+    assert list(urls(play)) == ["llm/0.1"]
+
+
+def test_what_is_on_a_node_that_is_drained_is_left_out_when_there_are_others() -> None:
+    play = fleet(Service(2, serves=Serves()), "a", "b")
+    play.ready("llm/0.1", "llm/1.1")
+    leaving, staying = play.replica("llm/0.1").node, play.replica("llm/1.1").node
+    for node, left in ((leaving, ["llm/1.1"]), (staying, ["llm/0.1", "llm/1.1"])):
+        deadline = play.now + 60_000
+        play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node=node, deadline=deadline))
+        play.turn()
+        assert list(urls(play)) == left
+
+
+def test_a_service_answers_for_its_name_or_for_what_it_says() -> None:
+    (service,) = view(fleet(Service(1, serves=Serves()), "a").world).services
+    assert (service.name, service.models, service.concurrent) == ("llm", ("llm",), 0)
+    serves = Serves(("m-*",), ("h",), ("/p",), "/health", 8)
+    (service,) = view(fleet(Service(1, serves=serves), "a").world).services
+    assert (service.models, service.hosts, service.prefixes) == (("m-*",), ("h",), ("/p",))
+    assert (service.probe, service.concurrent) == ("/health", 8)
+
+
+def test_a_service_that_says_nothing_is_not_told() -> None:
+    assert view(fleet(Service(1), "a").world).services == ()
+
+
+def test_keys_are_told_with_their_hashes_and_those_held_back_with_their_share() -> None:
+    play = Play()
+    play.tell(
+        ev.KeyPut(at=1, key=Key("k1", b"hash")),
+        ev.KeyPut(at=1, key=Key("k2", b"hush", grade=Grade.CLAMP)),
+        ev.LimitsSet(at=1, scope="team:a", limits=Limits(concurrent=1)),
+    )
+    found = view(play.world)
+    assert [(key.id, key.hash) for key in found.keys] == [("k1", b"hash"), ("k2", b"hush")]
+    assert found.clamps == {"k2": 0.1}
+    assert found.limits == {"team:a": Limits(concurrent=1)}
+
+
+def test_a_view_is_made_once_for_all_who_ask_while_the_journal_does_not_grow() -> None:
+    play, fronts = Play(), Fronts()
+    first = fronts.said(play.world, 1)
+    play.tell(ev.KeyPut(at=1, key=Key("k1", b"hash")))
+    assert fronts.said(play.world, 1) is first
+    assert b"k1" in fronts.said(play.world, 2)
+    assert fronts.said(Play().world, 2) == first
