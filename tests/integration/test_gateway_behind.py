@@ -1,6 +1,7 @@
 """A gateway behind a control plane, piece by piece: what it follows, what it keeps, and what it tells."""
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,24 @@ async def test_what_was_last_known_is_started_from_unless_it_cannot_be_read(tmp_
         async with asyncio.timeout(10):
             await Watch(keeper_in(tmp_path)[0], watch.plane).begin(stop)
     await watch.plane.close()
+
+
+async def test_when_another_control_plane_leads_it_is_followed(tmp_path: Path) -> None:
+    world = World()
+    keeper, _ = keeper_in(tmp_path)
+    async with contextlib.AsyncExitStack() as later, asyncio.timeout(60):
+        async with served(world=world) as first:
+            second = await later.enter_async_context(served(world=world, name="cp-2", leads=False))
+            watch = Watch(keeper, ControlPlane((first.plane.url, second.plane.url)))
+            running = asyncio.ensure_future(watch.run())
+            await first.post("/v1/keys", {"id": "before"})
+            await until(lambda: [key.id for key in keeper.ring.all()] == ["before"])
+        await until(lambda: second.plane.leading)
+        await second.post("/v1/keys", {"id": "after"})
+        await until(lambda: [key.id for key in keeper.ring.all()] == ["before", "after"])
+        assert watch.plane.base == second.plane.url
+        running.cancel()
+        await watch.plane.close()
 
 
 # what it borrows

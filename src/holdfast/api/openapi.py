@@ -58,10 +58,11 @@ def schemas() -> dict[str, Any]:
     kinds = [
         kind for kind in vars(shapes).values() if isinstance(kind, type) and issubclass(kind, shapes.Shape)
     ]
-    _, made = msgspec.json.schema_components(
+    _, found = msgspec.json.schema_components(
         [*OTHERS, *(kind for kind in kinds if kind is not shapes.Shape)],
         ref_template="#/components/schemas/{name}",
     )
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))  # as JSON has it: lists, no tuples
     return made
 
 
