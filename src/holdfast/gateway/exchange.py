@@ -116,7 +116,7 @@ class Exchange:
         service = self.service
         assert service is not None
         now = self.worker.now()
-        replica = service.pick(self, now)
+        replica = service.pick(self, now, patient=True)
         if replica is None:
             return False
         service.waits.note(now - self.held_since)

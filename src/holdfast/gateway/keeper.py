@@ -23,8 +23,8 @@ from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.counts import Counted
 from holdfast.gateway.keyring import Keyring
 from holdfast.gateway.link import Link
-from holdfast.gateway.watch_keys import KeyWatch
-from holdfast.model.gateway import Key, Limits, scope_of_key
+from holdfast.gateway.watch_keys import CLAMP_SHARE, KeyWatch
+from holdfast.model.gateway import Grade, Key, Limits, scope_of_key
 
 READY_WITHIN_S = 60.0
 AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
@@ -73,10 +73,14 @@ class Keeper:
         )
         for key in self.ring.all():
             self.broker.set_limits(scope_of_key(key.id), key.limits, self.now())
+        self.clamps: dict[str, float] = {}
         self.watch = KeyWatch(self)
+        for key in self.ring.own.values():
+            if key.grade is Grade.CLAMP and not wanted.shadow:
+                self.clamps[key.id] = CLAMP_SHARE
+                self.broker.set_clamp(key.id, CLAMP_SHARE, self.now())
         self.seats = [Seat(f"w{n}") for n in range(wanted.workers)]
         self.port = wanted.port
-        self.clamps: dict[str, float] = {}
         self.wanting: dict[str, float] = {}
         self.closing = False
         self.borrow: Callable[[Link, Ask], None] | None = None  # none: from our own broker
@@ -105,7 +109,7 @@ class Keeper:
         self.tell_all(messages.LimitsPut(scope, limits))
 
     def clamp(self, key: str, share: float) -> None:
-        self.clamps = {**self.clamps, key: share}
+        self.clamps[key] = share
         if share >= 1.0:
             del self.clamps[key]
         self.broker.set_clamp(key, share, self.now())

@@ -94,7 +94,7 @@ class Service:
 
     # whom to ask
 
-    def pick(self, exchange: "Exchange", now: float) -> Replica | None:
+    def pick(self, exchange: "Exchange", now: float, *, patient: bool = False) -> Replica | None:
         return self.pool.pick(
             exchange.cost,
             exchange.prefix,
@@ -102,6 +102,7 @@ class Service:
             now,
             self.worker.draw,
             exchange.excluded or NOBODY,
+            patient=patient,
         )
 
     def may_retry(self, now: float) -> bool:

@@ -203,7 +203,10 @@ class Pool:
         now: float,
         draw: Draw,
         exclude: Collection[str] = NOBODY,
+        *,
+        patient: bool = False,
     ) -> Replica | None:
+        """`patient`: it can wait, so nobody who is out is asked before its time."""
         for level in self._levels:
             if now >= level.wake_at:
                 trial = _trial(level, now, exclude)
@@ -214,7 +217,7 @@ class Pool:
                 replica = _choose(level, cost, prefix, session, now, draw, exclude)
                 if replica is not None:
                     return replica
-        return self._fail_open(now, draw, exclude)
+        return None if patient else self._fail_open(now, draw, exclude)
 
     def _fail_open(self, now: float, draw: Draw, exclude: Collection[str]) -> Replica | None:
         for level in self._levels:
