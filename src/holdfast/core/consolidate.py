@@ -230,22 +230,43 @@ def _fits_elsewhere(draft: Draft, node: Node, moves: list[Move]) -> bool:
     room = draft.room.copy()
     room.open[room.row[node.id]] = False
     empty = room.replicas == 0
+    spots = _spots(draft, room, moves)
     at = {workload.name: list(draft.copies_at(workload.name)) for _, workload in moves}
-    spots: dict[str, list[placement.Spot]] = {name: [] for name in at}
     for replica, workload in moves:
-        ask = placement.beside(_ask(draft, replica, workload), spots[workload.name])
-        found = placement.place(room, replace(ask, use_standby=False))
-        if not found or not _as_good(draft, room, workload, at[workload.name], node.id, found[0].node):
+        to = spots[replica.id].node if replica.id in spots else ""
+        if not to or empty[room.row[to]] or not _as_good(draft, room, workload, at[workload.name], node.id, to):
             return False
-        if empty[room.row[found[0].node]]:
-            return False
-        spots[workload.name] += found
         at[workload.name].remove(node.id)
-        at[workload.name].append(found[0].node)
+        at[workload.name].append(to)
     if not _is_level(draft, room, spots):
         return False
     services = {workload.name: workload for _, workload in moves if isinstance(workload.shape, Service)}
     return all(_leaves_room(draft, room, empty, each, at[name]) for name, each in services.items())
+
+
+def _spots(draft: Draft, room: Room, moves: list[Move]) -> dict[str, placement.Spot]:
+    """Where each will go, if all find a place. `handover` looks for all of them in this order; what it stops
+    first gives its place up again and is placed by `failover` when it is gone, after the others."""
+    spots: dict[str, placement.Spot] = {}
+    late = [move for move in moves if move[0].exclusive or move[0].role is Role.STANDBY]
+    if not _take(draft, room, moves, spots):
+        return {}
+    for replica, workload in late:
+        spot = spots.pop(replica.id)
+        room.give(room.row[spot.node], workload.needs.resources, spot.devices)
+    late.sort(key=lambda move: (-move[1].priority, move[1].name))
+    return spots if _take(draft, room, late, spots) else {}
+
+
+def _take(draft: Draft, room: Room, moves: list[Move], spots: dict[str, placement.Spot]) -> bool:
+    for replica, workload in moves:
+        others = [spot for other, spot in spots.items() if draft.world.replicas[other].workload == workload.name]
+        ask = placement.beside(_ask(draft, replica, workload), others)
+        found = placement.place(room, replace(ask, use_standby=False))
+        if not found:
+            return False
+        spots[replica.id] = found[0]
+    return True
 
 
 def _ask(draft: Draft, replica: Replica, workload: Workload) -> placement.Ask:
@@ -274,11 +295,11 @@ def _domain(world: World, node: str, level: Level) -> str:
     return node if level is Level.NODE else world.nodes[node].place.domain(level)
 
 
-def _is_level(draft: Draft, room: Room, spots: dict[str, list[placement.Spot]]) -> bool:
+def _is_level(draft: Draft, room: Room, spots: dict[str, placement.Spot]) -> bool:
     """Would what moved be left alone by the balancing of load?"""
     load, plain = balance.requested(room), balance.plain(room)
     idlest = float(load[plain].min(initial=1.0))
-    rows = [room.row[spot.node] for found in spots.values() for spot in found]
+    rows = [room.row[spot.node] for spot in spots.values()]
     most = idlest + draft.world.policy.balance.imbalance
     return all(float(load[row]) <= most for row in rows if plain[row])
 
