@@ -366,6 +366,16 @@ def test_without_room_for_both_one_at_a_time_makes_place() -> None:
     assert [r.version for r in play.world.replicas.values()] == [2, 2]
 
 
+def test_a_new_version_does_not_take_a_node_that_is_kept_for_others() -> None:
+    play = Play(can_launch=False, can_terminate=False, max=2, reserve=Reserve(nodes=1, priority=5))
+    play.join("a", "b")
+    play.apply(Workload("web", Service(1), needs(cpu=8)))
+    play.obey()
+    play.reapply("web", version=2)
+    play.obey()
+    assert play.running("web") == {"web/0.2": "a"}
+
+
 def test_a_node_that_may_be_launched_is_waited_for_before_anybody_makes_place() -> None:
     play = Play(max=2)
     play.join("a")

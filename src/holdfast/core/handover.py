@@ -180,7 +180,7 @@ def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> lis
 
 
 def elsewhere(draft: Draft, workload: Workload, replica: Replica) -> placement.Ask:
-    """What to ask for, for exclusive work that leaves its node: the same as `failover` will when it is gone."""
+    """What to ask for, for exclusive work that leaves its node: what `failover` will ask when it is gone."""
     again = not draft.world.nodes[replica.node].releasing
     ask = _without_itself(draft, replica, failover.ask_for(draft, workload, 1, (replica.node,), again=again))
     if isinstance(workload.shape, Training):
@@ -215,14 +215,16 @@ def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str
 
 
 def successors(draft: Draft, replica: Replica, workload: Workload) -> list[placement.Ask]:
-    """What to ask for in place of a copy that goes, the best first. A new version may be where the old one is,
-    if its node is well and there is no room elsewhere: beside itself a program may find its files locked or
-    its port taken."""
-    again = not draft.world.nodes[replica.node].releasing
-    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=again)
-    elsewhere = _without_itself(draft, replica, ask)
-    stays = replica.version < workload.version and index.is_open(draft.world.nodes[replica.node])
-    return [elsewhere, replace(elsewhere, avoid=())] if stays else [elsewhere]
+    """What to ask for in place of a copy that goes, the best first. A new version may be where the old one
+    is, if its node is well and there is no room elsewhere: beside itself a program may find its files locked
+    or its port taken."""
+    home = draft.world.nodes[replica.node]
+    stays = replica.version < workload.version and index.is_open(home)
+    asks = [
+        failover.ask_for(draft, workload, 1, avoid, again=not home.releasing)
+        for avoid in (((home.id,), ()) if stays else ((home.id,),))
+    ]
+    return [_without_itself(draft, replica, ask) for ask in asks]
 
 
 def _moves(draft: Draft) -> list[balance.Move]:
