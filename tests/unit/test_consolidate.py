@@ -189,9 +189,13 @@ def test_nothing_is_emptied_under_a_brake() -> None:
     assert drains(fleet.later(2 * HOUR)) == []
 
 
-def test_a_warm_standby_node_is_neither_emptied_nor_filled() -> None:
-    fleet = Fleet(settled=False, standby=1)
+@pytest.mark.parametrize(
+    "rules", [{"standby": 1}, {"standby_covers": 0.999999}], ids=["fixed", "by failures"]
+)
+def test_a_warm_standby_node_is_neither_emptied_nor_filled(rules: dict[str, object]) -> None:
+    fleet = Fleet(settled=False, **rules)
     launched = [each for each in fleet.world.nodes.values() if each.state is NodeState.LAUNCHING]
+    assert launched
     for each in launched:
         fleet.tell(ev.NodeLaunched(at=fleet.now, node=each.id), ev.NodeJoined(at=fleet.now, node=each.id))
     actions = fleet.later(2 * HOUR)
@@ -218,8 +222,8 @@ def test_one_node_at_a_time_is_emptied() -> None:
 class Beside(Play):
     """Nodes of eight CPUs that hold what is named, beside an empty one which is all the standby there is."""
 
-    def __init__(self, **homes: tuple[Workload, ...]) -> None:
-        super().__init__(offers=(offer(price=PRICE),))
+    def __init__(self, policy: Policy | None = None, **homes: tuple[Workload, ...]) -> None:
+        super().__init__(policy, offers=(offer(price=PRICE),))
         self.tell(ev.LeaderChanged(at=self.now, leader="cp", generation=1))
         fillers = []
         for number, (home, works) in enumerate(homes.items()):
@@ -259,12 +263,26 @@ def test_a_job_is_counted_where_it_will_go_and_not_away_from_its_own_old_copy() 
 
 
 def test_a_job_is_counted_after_what_is_placed_before_it_has_stopped() -> None:
-    one, second, third = (small(name, needs=milli(cpu)) for name, cpu in (("one", 2500), ("b", 5000), ("c", 3500)))
+    one, second, third = (
+        small(name, needs=milli(cpu)) for name, cpu in (("one", 2500), ("b", 5000), ("c", 3500))
+    )
     play = Beside(a=(job("job"), one), b=(second,), c=(third,), d=(small("d"),))
     assert list(play.world.on_node["a"]) == ["job/0.1", "one/0.1"]
     actions = play.hours(3)
     assert of(do.LaunchNode, actions) == [], "a standby was filled, and had to be ordered again"
     assert play.world.on_node["empty"] == {}
+
+
+def test_no_node_is_emptied_by_a_plan_that_fills_the_standby_and_orders_another() -> None:
+    halves = (small("half", needs=milli(3500)), small("other half", needs=milli(3500)))
+    policy = Policy(
+        balance=BalancePolicy(every_ms=HOUR)
+    )  # the first look at the load is the first at the nodes
+    play = Beside(policy, a=halves, b=(small("one"),), c=(small("two"),))
+    actions = play.later(HOUR)
+    assert [place.node for place in of(do.PlaceReplica, actions)] == ["empty"]
+    assert [launch.why for launch in of(do.LaunchNode, actions)] == ["a warm standby node"]
+    assert drains(actions) == []
 
 
 # it yields
