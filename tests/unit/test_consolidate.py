@@ -16,7 +16,7 @@ from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Needs, Service, Spread, Training, Workload
 from tests.build import node, room
-from tests.play import Play, of, offer
+from tests.play import Play, of, offer, pool
 
 PRICE = 400_000
 
@@ -189,9 +189,13 @@ def test_nothing_is_emptied_under_a_brake() -> None:
     assert drains(fleet.later(2 * HOUR)) == []
 
 
-def test_a_warm_standby_node_is_neither_emptied_nor_filled() -> None:
-    fleet = Fleet(settled=False, standby=1)
+@pytest.mark.parametrize(
+    "rules", [{"standby": 1}, {"standby_covers": 0.999999}], ids=["fixed", "by failures"]
+)
+def test_a_warm_standby_node_is_neither_emptied_nor_filled(rules: dict[str, object]) -> None:
+    fleet = Fleet(settled=False, **rules)
     launched = [each for each in fleet.world.nodes.values() if each.state is NodeState.LAUNCHING]
+    assert launched
     for each in launched:
         fleet.tell(ev.NodeLaunched(at=fleet.now, node=each.id), ev.NodeJoined(at=fleet.now, node=each.id))
     actions = fleet.later(2 * HOUR)
@@ -210,6 +214,75 @@ def test_one_node_at_a_time_is_emptied() -> None:
         assert len(fleet.world.draining) <= 1
         fleet.obey()
     assert [len(each) for each in drained] == [1, 1, 0, 0, 0, 0, 0, 0]  # then the next copy would not fit
+
+
+# what was counted on is what happens
+
+
+class Beside(Play):
+    """Nodes of eight CPUs that hold what is named, beside an empty one which is all the standby there is."""
+
+    def __init__(self, policy: Policy | None = None, **homes: tuple[Workload, ...]) -> None:
+        super().__init__(policy, offers=(offer(price=PRICE),))
+        self.tell(ev.LeaderChanged(at=self.now, leader="cp", generation=1))
+        fillers = []
+        for number, (home, works) in enumerate(homes.items()):
+            self.join(home, zone="aabb"[number])
+            rest = 8000 - sum(work.needs.resources.cpu_milli for work in works)
+            fillers.append(small(f"rest{number}", needs=milli(rest)))
+            self.apply(*works, fillers[-1])
+            self.obey()
+        self.join("empty", zone="c")
+        self.tell(ev.PoolApplied(at=self.now, pool=pool(offers=(offer(price=PRICE),), standby=1)))
+        self.tell(*(ev.WorkloadDeleted(at=self.now, workload=each.name) for each in fillers))
+        self.obey()
+
+    def hours(self, count: int) -> list[do.Action]:
+        done = []
+        for _ in range(count * HOUR // (5 * MINUTE)):
+            done += self.later(5 * MINUTE)
+            done += self.obey()
+        return done
+
+
+def milli(cpu: int) -> Needs:
+    return Needs(Resources(cpu, 1024))
+
+
+def job(name: str, cpu: int = 1) -> Workload:
+    return small(name, cpu, shape=Job(), checkpoint_ms=5 * MINUTE)
+
+
+def test_a_job_is_counted_where_it_will_go_and_not_away_from_its_own_old_copy() -> None:
+    large = small("large", needs=milli(5500))
+    play = Beside(a=(job("job"),), b=(large,), c=(small("other"),))
+    assert list(play.running("job").values()) == ["a"]
+    actions = play.hours(3)
+    assert of(do.LaunchNode, actions) == [], "a standby was filled, and had to be ordered again"
+    assert play.world.on_node["empty"] == {}
+
+
+def test_a_job_is_counted_after_what_is_placed_before_it_has_stopped() -> None:
+    one, second, third = (
+        small(name, needs=milli(cpu)) for name, cpu in (("one", 2500), ("b", 5000), ("c", 3500))
+    )
+    play = Beside(a=(job("job"), one), b=(second,), c=(third,), d=(small("d"),))
+    assert list(play.world.on_node["a"]) == ["job/0.1", "one/0.1"]
+    actions = play.hours(3)
+    assert of(do.LaunchNode, actions) == [], "a standby was filled, and had to be ordered again"
+    assert play.world.on_node["empty"] == {}
+
+
+def test_no_node_is_emptied_by_a_plan_that_fills_the_standby_and_orders_another() -> None:
+    halves = (small("half", needs=milli(3500)), small("other half", needs=milli(3500)))
+    policy = Policy(
+        balance=BalancePolicy(every_ms=HOUR)
+    )  # the first look at the load is the first at the nodes
+    play = Beside(policy, a=halves, b=(small("one"),), c=(small("two"),))
+    actions = play.later(HOUR)
+    assert [place.node for place in of(do.PlaceReplica, actions)] == ["empty"]
+    assert [launch.why for launch in of(do.LaunchNode, actions)] == ["a warm standby node"]
+    assert drains(actions) == []
 
 
 # it yields

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.core.boots import boot_ms
 from holdfast.core.demand import EVERY_MS, MEMORY_EVERY_MS, Ears, lead_ms
+from holdfast.core.signals import SOURCES_MAX
 from holdfast.core.snapshot import dump, load
 from holdfast.model import event as ev
 from holdfast.model.replica import Phase
@@ -194,6 +195,18 @@ def test_a_paused_or_deleted_service_is_not_judged() -> None:
     assert play.look() == []
     assert play.ears.of("web") is None
     assert play.world.demands == {}
+
+
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("signal", [Signal.IN_FLIGHT, Signal.TOKENS])
+def test_sources_that_fell_silent_make_room_for_others(signal: Signal, *, paused: bool) -> None:
+    play = Scaled()
+    play.reapply("web", paused=paused)
+    for number in range(SOURCES_MAX):
+        assert play.ears.hear(play.world, "web", f"old {number}", {signal: 1.0}, play.now) == []
+    assert play.ears.hear(play.world, "web", "new", {signal: 1.0}, play.now) == [signal]
+    play.go_on(5, lambda _: None)
+    assert play.ears.hear(play.world, "web", "new", {signal: 1.0}, play.now) == []
 
 
 def test_the_lead_time_is_what_starts_take_and_boots_if_there_is_no_room() -> None:

@@ -8,6 +8,7 @@ from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Order
 from holdfast.model.policy import BalancePolicy, Policy
+from holdfast.model.pool import Reserve
 from holdfast.model.replica import State
 from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level
@@ -142,6 +143,16 @@ def test_two_jobs_do_not_both_count_on_the_same_gap() -> None:
     assert play.running("two") == {"two/0.1": "a"}
 
 
+def test_a_job_that_leaves_is_not_kept_away_from_its_own_failure_domain() -> None:
+    play = fixed("a")
+    play.apply(Workload("job", Job(), needs(spread=Spread.REQUIRE)))
+    play.obey()
+    play.join("b")
+    drain(play, "a")
+    play.obey()
+    assert play.running("job") == {"job/0.2": "b"}
+
+
 def test_a_warm_standby_simply_leaves() -> None:
     play = fixed("a", "b", "c")
     play.apply(Workload("web", Service(1, standby=1), needs(cpu=8)))
@@ -160,6 +171,26 @@ def test_a_member_of_a_gang_leaves_when_a_standby_is_warm() -> None:
     drain(play, play.replica("gang/0.1").node)
     play.obey()
     assert play.replica("gang/s0.1").slot == "gang/0"
+
+
+def test_a_member_of_a_gang_does_not_count_on_the_node_of_another() -> None:
+    play = fixed("a", "b")
+    play.apply(Workload("gang", Training(2, 2), needs(cpu=2)))
+    play.obey()
+    drain(play, "a")
+    assert of(do.StopReplica, play.obey()) == []
+    play.join("c")
+    play.obey()
+    assert sorted(play.running("gang").values()) == ["b", "c"]
+
+
+def test_a_member_of_a_gang_does_not_count_on_a_node_that_is_kept_for_others() -> None:
+    play = Play(can_launch=False, can_terminate=False, max=3, reserve=Reserve(nodes=1, priority=5))
+    play.join("a", "b", "c")
+    play.apply(Workload("gang", Training(2, 2), needs(cpu=2)))
+    play.obey()
+    drain(play, "a")
+    assert of(do.StopReplica, play.obey()) == []
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -333,6 +364,16 @@ def test_without_room_for_both_one_at_a_time_makes_place() -> None:
         play.obey()
     assert max(down) == 1, "at most one is unavailable"
     assert [r.version for r in play.world.replicas.values()] == [2, 2]
+
+
+def test_a_new_version_does_not_take_a_node_that_is_kept_for_others() -> None:
+    play = Play(can_launch=False, can_terminate=False, max=2, reserve=Reserve(nodes=1, priority=5))
+    play.join("a", "b")
+    play.apply(Workload("web", Service(1), needs(cpu=8)))
+    play.obey()
+    play.reapply("web", version=2)
+    play.obey()
+    assert play.running("web") == {"web/0.2": "a"}
 
 
 def test_a_node_that_may_be_launched_is_waited_for_before_anybody_makes_place() -> None:

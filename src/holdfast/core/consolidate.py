@@ -10,19 +10,22 @@ that it uses; and the time of the drain, in which both homes are paid for. Exclu
 would begin anew: somebody waits for it, and the price of the machine does not say what that is worth, so its
 node stays.
 
-It must fit. Every replica is placed by the real `placement`, with the ask that `handover` will use, on a copy
-of the room without the node. The failure domains that a workload is spread over may not get more crowded.
-Copies may come to share a node in such a domain, but never more than half of them, and not at all if
-availability was promised: the sums behind that promise count on nodes that fail one by one. Nothing that
-stands on a lasting node may end up on spot, and no empty node may be filled: those are standbys, or released
-by themselves.
+It must fit. Every replica is placed by the real `placement`, on a copy of the room without the node, with the
+asks that `handover` and `failover` will use and in the order in which they will: what cannot overlap comes
+last, because it is stopped first. (Sums done with other places than those it gets are void: a test found jobs
+that filled a node so far that `balance` went on to fill the standby.) The failure domains that a workload is
+spread over may not get more crowded. Copies may come to share a node in such a domain, but never more than
+half of them, and not at all if availability was promised: the sums behind that promise count on nodes that
+fail one by one. Nothing that stands on a lasting node may end up on spot, and no empty node may be filled:
+those are standbys, or released by themselves.
 
 It must not flap. A pool is left alone as long as anything waits for room, a node comes, a tenth of it is
-younger than the horizon (it grows, or it breaks), or it has empty nodes to release first. A node is left
-alone until it has served for the horizon: so it has been worth its launch, and no pool orders and releases a
-node more often than that. Room for one more copy of each service that moves must be left, if there was
-before, so that the next step up does not order again what was just released. And no node may be filled so far
-above the idlest that `balance` would move the work on (a test found the two taking turns about a warm node).
+younger than the horizon (it grows, or it breaks), or it has empty nodes to release first, or this very plan
+fills one (the next is about to be ordered). A node is left alone until it has served for the horizon: so it
+has been worth its launch, and no pool orders and releases a node more often than that. Room for one more copy
+of each service that moves must be left, if there was before, so that the next step up does not order again
+what was just released. And no node may be filled so far above the idlest that `balance` would move the work
+on (a test found the two taking turns about a warm node).
 
 The drain is a courtesy, so it yields to everything: to a brake, to work that waits for such room, to the
 pool's minimum, to a replica that finds no place after all, and to its deadline. Then the node is given back,
@@ -40,7 +43,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from holdfast.core import balance, brake, failover, handover, placement, preempt
+from holdfast.core import balance, boots, brake, failover, handover, placement, preempt
 from holdfast.core.draft import Draft
 from holdfast.core.orders import Tally
 from holdfast.core.packing import Bin
@@ -138,7 +141,9 @@ def _has_too_many(draft: Draft, pool: Pool, tally: Tally) -> bool:
         return False
     horizon = draft.world.policy.balance.gain_horizon_ms
     young = sum(draft.now - node.joined_at < horizon for node in tally.usable)
-    return len(tally.empty) <= pool.standby and young <= GROWING * len(tally.usable)
+    standby = boots.standbys_of(draft.world, pool, len(tally.usable) - len(tally.empty), draft.now)
+    filling = {node.id for node in tally.empty} & {*draft.filled.values()}
+    return len(tally.empty) <= standby and not filling and young <= GROWING * len(tally.usable)
 
 
 def _may_go(draft: Draft, node: Node) -> bool:
@@ -230,22 +235,49 @@ def _fits_elsewhere(draft: Draft, node: Node, moves: list[Move]) -> bool:
     room = draft.room.copy()
     room.open[room.row[node.id]] = False
     empty = room.replicas == 0
+    spots = _spots(draft, room, moves)
     at = {workload.name: list(draft.copies_at(workload.name)) for _, workload in moves}
-    spots: dict[str, list[placement.Spot]] = {name: [] for name in at}
     for replica, workload in moves:
-        ask = placement.beside(_ask(draft, replica, workload), spots[workload.name])
-        found = placement.place(room, replace(ask, use_standby=False))
-        if not found or not _as_good(draft, room, workload, at[workload.name], node.id, found[0].node):
+        to = spots[replica.id].node if replica.id in spots else ""
+        if (
+            not to
+            or empty[room.row[to]]
+            or not _as_good(draft, room, workload, at[workload.name], node.id, to)
+        ):
             return False
-        if empty[room.row[found[0].node]]:
-            return False
-        spots[workload.name] += found
         at[workload.name].remove(node.id)
-        at[workload.name].append(found[0].node)
+        at[workload.name].append(to)
     if not _is_level(draft, room, spots):
         return False
     services = {workload.name: workload for _, workload in moves if isinstance(workload.shape, Service)}
     return all(_leaves_room(draft, room, empty, each, at[name]) for name, each in services.items())
+
+
+def _spots(draft: Draft, room: Room, moves: list[Move]) -> dict[str, placement.Spot]:
+    """Where each will go, if all find a place. `handover` looks for all of them in this order; what it stops
+    first gives its place up again and is placed by `failover` when it is gone, after the others."""
+    spots: dict[str, placement.Spot] = {}
+    late = [move for move in moves if move[0].exclusive or move[0].role is Role.STANDBY]
+    if not _take(draft, room, moves, spots):
+        return {}
+    for replica, workload in late:
+        spot = spots.pop(replica.id)
+        room.give(room.row[spot.node], workload.needs.resources, spot.devices)
+    late.sort(key=lambda move: (-move[1].priority, move[1].name))
+    return spots if _take(draft, room, late, spots) else {}
+
+
+def _take(draft: Draft, room: Room, moves: list[Move], spots: dict[str, placement.Spot]) -> bool:
+    for replica, workload in moves:
+        others = [
+            spot for other, spot in spots.items() if draft.world.replicas[other].workload == workload.name
+        ]
+        ask = placement.beside(_ask(draft, replica, workload), others)
+        found = placement.place(room, replace(ask, use_standby=False))
+        if not found:
+            return False
+        spots[replica.id] = found[0]
+    return True
 
 
 def _ask(draft: Draft, replica: Replica, workload: Workload) -> placement.Ask:
@@ -274,11 +306,11 @@ def _domain(world: World, node: str, level: Level) -> str:
     return node if level is Level.NODE else world.nodes[node].place.domain(level)
 
 
-def _is_level(draft: Draft, room: Room, spots: dict[str, list[placement.Spot]]) -> bool:
+def _is_level(draft: Draft, room: Room, spots: dict[str, placement.Spot]) -> bool:
     """Would what moved be left alone by the balancing of load?"""
     load, plain = balance.requested(room), balance.plain(room)
     idlest = float(load[plain].min(initial=1.0))
-    rows = [room.row[spot.node] for found in spots.values() for spot in found]
+    rows = [room.row[spot.node] for spot in spots.values()]
     most = idlest + draft.world.policy.balance.imbalance
     return all(float(load[row]) <= most for row in rows if plain[row])
 

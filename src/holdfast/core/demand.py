@@ -110,9 +110,12 @@ class Ears:
 
 def _judge(world: World, workload: Workload, ear: Ear, now: Instant) -> Iterator[DemandJudged]:
     shape = workload.shape
-    if workload.paused or not isinstance(shape, Service) or shape.scale is None:
+    if not isinstance(shape, Service) or shape.scale is None:
         return
     scale, known = shape.scale, world.demands.get(workload.name)
+    if workload.paused:
+        ear.signals.forget(now - scale.stale_ms)
+        return
     at = standing(world, workload, ear, now)
     ear.reading = ear.signals.read(scale, at.ready, now)
     at = msgspec.structs.replace(

@@ -180,12 +180,20 @@ def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> lis
 
 
 def elsewhere(draft: Draft, workload: Workload, replica: Replica) -> placement.Ask:
-    """What to ask for, for exclusive work that leaves its node."""
+    """What to ask for, for exclusive work that leaves its node: what `failover` will ask when it is gone."""
     again = not draft.world.nodes[replica.node].releasing
-    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=again)
+    ask = _without_itself(draft, replica, failover.ask_for(draft, workload, 1, (replica.node,), again=again))
     if isinstance(workload.shape, Training):
-        ask = replace(ask, avoid=(*ask.beside, replica.node))
+        ask = replace(ask, avoid=(*ask.avoid, *draft.copies_at(workload.name)))
     return ask
+
+
+def _without_itself(draft: Draft, replica: Replica, ask: placement.Ask) -> placement.Ask:
+    """A copy that goes is none to keep away from."""
+    beside = list(ask.beside)
+    if replica.node in beside and replica.state in LIVE and replica.id not in draft.ended:
+        beside.remove(replica.node)
+    return replace(ask, beside=tuple(beside))
 
 
 def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str) -> bool:
@@ -207,17 +215,16 @@ def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str
 
 
 def successors(draft: Draft, replica: Replica, workload: Workload) -> list[placement.Ask]:
-    """What to ask for in place of a copy that goes, the best first. It does not count among those to keep
-    away from. A new version may be where the old one is, if its node is well and there is no room elsewhere:
-    beside itself a program may find its files locked or its port taken."""
-    again = not draft.world.nodes[replica.node].releasing
-    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=again)
-    beside = list(ask.beside)
-    if replica.node in beside:
-        beside.remove(replica.node)
-    elsewhere = replace(ask, beside=tuple(beside))
-    stays = replica.version < workload.version and index.is_open(draft.world.nodes[replica.node])
-    return [elsewhere, replace(elsewhere, avoid=())] if stays else [elsewhere]
+    """What to ask for in place of a copy that goes, the best first. A new version may be where the old one
+    is, if its node is well and there is no room elsewhere: beside itself a program may find its files locked
+    or its port taken."""
+    home = draft.world.nodes[replica.node]
+    stays = replica.version < workload.version and index.is_open(home)
+    asks = [
+        failover.ask_for(draft, workload, 1, avoid, again=not home.releasing)
+        for avoid in (((home.id,), ()) if stays else ((home.id,),))
+    ]
+    return [_without_itself(draft, replica, ask) for ask in asks]
 
 
 def _moves(draft: Draft) -> list[balance.Move]:

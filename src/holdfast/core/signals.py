@@ -88,13 +88,14 @@ class Signals:
 
     def read(self, scale: Scale, ready: int, now: Instant) -> Reading:
         """`ready`: replicas that the shares of use and the latency are those of."""
+        self.forget(now - scale.stale_ms)
         known: dict[Signal, float] = {}
         oldest = now
         for signal in (*scale.per_replica, Signal.QUEUE, Signal.OLDEST_WAIT):
-            fresh = self._fresh(signal, now - scale.stale_ms)
-            if fresh:
-                known[signal] = together(signal, [word.value for word in fresh])
-                oldest = min(oldest, *(word.at for word in fresh))
+            words = self._words.get(signal, {}).values()
+            if words:
+                known[signal] = together(signal, [word.value for word in words])
+                oldest = min(oldest, *(word.at for word in words))
         wanted = [signal for signal in scale.per_replica if signal in known]
         demands = [in_replicas(signal, known[signal], scale.per_replica[signal], ready) for signal in wanted]
         return Reading(
@@ -106,11 +107,11 @@ class Signals:
             missing=tuple(signal for signal in scale.per_replica if signal not in known),
         )
 
-    def _fresh(self, signal: Signal, since: Instant) -> list[Word]:
-        words = self._words.get(signal, {})
-        for source in [source for source, word in words.items() if word.at < since]:
-            del words[source]
-        return list(words.values())
+    def forget(self, before: Instant) -> None:
+        """Words that are too old to count, of signals that nobody reads too: they would keep others out."""
+        for words in self._words.values():
+            for source in [source for source, word in words.items() if word.at < before]:
+                del words[source]
 
 
 def true(value: float) -> bool:
