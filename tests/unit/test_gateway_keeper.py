@@ -12,6 +12,7 @@ from holdfast.gateway import messages, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.keeper import Keeper
 from holdfast.model.gateway import Grade, Limits, scope_of_key
+from holdfast.wire.keys import KeyWanted
 from tests.gateways import key
 
 LIMITS = Limits(tokens_per_min=1_000)
@@ -52,7 +53,7 @@ def clamped(ours: Keeper) -> dict[str, float]:
 
 def test_a_clamp_holds_in_workers_that_start_later_and_over_a_restart(tmp_path: Path) -> None:
     first = keeper(tmp_path)
-    made, _ = first.ring.create(1, id="ci", limits=LIMITS)
+    made, _ = first.ring.create(KeyWanted("ci", limits=LIMITS), 1)
     first.put_key(made)
     assert clamped(first) == {}
     first.watch._act(made, Grade.CLAMP, "nobody reads it")
@@ -69,7 +70,7 @@ def test_a_clamp_holds_in_workers_that_start_later_and_over_a_restart(tmp_path: 
 
 def test_a_key_that_is_deleted_leaves_no_clamp(tmp_path: Path) -> None:
     ours = keeper(tmp_path)
-    made, _ = ours.ring.create(1, id="ci", limits=LIMITS)
+    made, _ = ours.ring.create(KeyWanted("ci", limits=LIMITS), 1)
     ours.watch._act(made, Grade.CLAMP, "nobody reads it")
     ours.ring.delete("ci")
     ours.drop_key("ci")

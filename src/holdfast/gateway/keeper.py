@@ -23,8 +23,9 @@ from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.counts import Counted
 from holdfast.gateway.keyring import Keyring
 from holdfast.gateway.link import Link
-from holdfast.gateway.watch_keys import CLAMP_SHARE, KeyWatch
+from holdfast.gateway.watch_keys import KeyWatch
 from holdfast.model.gateway import Grade, Key, Limits, scope_of_key
+from holdfast.wire.keys import CLAMP_SHARE
 
 READY_WITHIN_S = 60.0
 AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
