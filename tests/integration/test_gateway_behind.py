@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.api.access import Access
 from holdfast.core.gateway.lease import Ask, Grants, Part
+from holdfast.core.gateway.zombie import Seen
 from holdfast.gateway import messages, settings
 from holdfast.gateway.behind import Behind
 from holdfast.gateway.borrow import Borrow
@@ -259,7 +260,12 @@ async def test_what_is_told_are_rates_of_the_last_second_and_who_waits_now(tmp_p
     now = 100.0
     keeper.now = lambda: now
     load = Load(keeper, ControlPlane((NOWHERE,)), "g1")
-    assert load.told().services[0].in_flight == 0
+    keeper.ring.fixed = {"k1": KEY, "k2": Key("k2", b"2")}
+    keeper.watch.saw([("k1", 99.0, Seen(1, 200, 9, 5, 4, 0, False, False, 1, 1, 1))])
+    first = load.told()
+    assert (first.gateway, first.services[0].in_flight) == ("g1", 0)
+    assert [(row.key, row.tokens_24h) for row in first.keys or ()] == [("k1", 9)]
+    assert load.told().keys is None, "only now and then"
     keeper.seats[0].counted = counted(requests=10, prompt_tokens=100)
     load.told()
     now += 2.0

@@ -22,6 +22,7 @@ GAP_S = 0.1  # between two, at least
 WAITS_S = 0.5  # workers say every 0.1 s that somebody waits; then nobody does
 WITHIN_S = 2.0
 REPORT_S = 10.0
+ROWS_MAX = 10_000  # the most suspect ones
 
 
 class Rates:
@@ -84,9 +85,14 @@ class Load:
         now = self.keeper.now()
         rows: tuple[Row, ...] | None = None
         if now - self._reported_at >= REPORT_S:
-            self._reported_at, rows = now, self.keeper.watch.report()
+            self._reported_at, rows = now, self._rows()
         name = self.name or f"{socket.gethostname()}:{self.keeper.port}"
         return LoadTold(name, tuple(self._services(now)), rows, not self.keeper.wanted.shadow)
+
+    def _rows(self) -> tuple[Row, ...]:
+        """Of keys that were used here; the control plane knows the others too."""
+        used = [row for row in self.keeper.watch.report() if row.idle_ms >= 0]
+        return tuple(used[:ROWS_MAX])
 
     def _services(self, now: float) -> list[ServiceLoad]:
         parts: dict[str, list[tuple[ServiceCounted, tuple[float, float, float]]]] = {}
