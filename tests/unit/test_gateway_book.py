@@ -159,7 +159,7 @@ def test_a_wait_is_never_said_shorter_than_it_is() -> None:
 
 def test_scopes_are_said_in_words() -> None:
     said = {"global": "all keys together", "key:ci": "key ci", "model:org/llama": "model org/llama"}
-    said |= {"team:red/model:org/llama": "team red for org/llama"}
+    said |= {"team:red/model:org/llama": "team red for org/llama", "": "this key"}
     assert {scope: scope_words(scope) for scope in said} == said
 
 

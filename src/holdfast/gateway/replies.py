@@ -117,7 +117,9 @@ def refused(refusal: Refusal, model: str) -> Answer:
 
 
 def scope_words(scope: str) -> str:
-    """`team:red/model:llama` as a person says it."""
+    """`team:red/model:llama` as a person says it. Empty: nobody can tell which one it is."""
+    if not scope:
+        return "this key"
     if scope == "global":
         return "all keys together"
     first, _, model = scope.partition("/model:")
