@@ -1,5 +1,7 @@
 """What a gateway says when it cannot start."""
 
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,8 @@ async def test_workers_that_do_not_come_up_are_told_and_leave_nothing_behind(
 ) -> None:
     monkeypatch.setattr(keeper, "READY_WITHIN_S", 1.0)
     monkeypatch.setattr(keeper, "CLOSE_WITHIN_S", 1.0)
-    nothing = tmp_path / "none.pem"
-    wanted = settings.Gateway(state=tmp_path, port=0, admin_port=0, certificate=nothing, key=nothing)
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))  # of which workers are made
+    wanted = settings.Gateway(state=tmp_path, port=0, admin_port=0)
     with pytest.raises(keeper.CannotStart, match="did not come up within 1 s"):
         async with gateway(wanted):
             pass
