@@ -11,10 +11,10 @@ import pytest
 from hypothesis import settings
 
 # What CI tries is the same each time: a new example that fails should be met by whoever looks for it. By hand
-# every run tries others.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# every run tries others. How long an example takes says more of the machine than of the code.
+settings.register_profile("by hand", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "by hand")
 
 
 def pytest_configure() -> None:

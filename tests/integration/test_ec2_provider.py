@@ -528,6 +528,14 @@ async def test_offers_are_types_in_zones_with_todays_prices(bench: Bench) -> Non
     assert gpu.spot
 
 
+@pytest.mark.parametrize(("buy", "spot"), [("spot", {True}), ("on-demand", {False})])
+async def test_a_pool_may_buy_one_kind_only(bench: Bench, buy: str, spot: set[bool]) -> None:
+    bench.front.spot_prices = {("m5.large", "us-east-1a"): "0.0351"}
+    ours = bench.provider(instance_types="m5.large", prices="m5.large=0.1", buy=buy)
+    found = await ours.offers(bench.pool(Offer("a", Place("ec2", "-", "a"), Resources())))
+    assert {offer.spot for offer in found} == spot
+
+
 async def test_an_offer_that_was_listed_can_be_launched(bench: Bench) -> None:
     ours = bench.provider(instance_types="m5.large", prices="m5.large=0.1")
     spot = next(offer for offer in await ours.offers(bench.pool()) if offer.spot)

@@ -222,4 +222,4 @@ def test_a_month_with_a_budget_is_one_entry_on_the_agenda() -> None:
         play.later(1_000)
     ends = [entry for entry in play.world.agenda.due if entry[0] == money.month_end(play.now)]
     assert len(ends) == 1
-    assert play.world.pool_states["pool"].watched_at == ends[0][0]
+    assert play.world.agenda.watched["pool"] == ends[0][0]

@@ -9,6 +9,7 @@ from holdfast.core.revise import CannotScale, KindChanged, Refused, differences,
 from holdfast.model.place import Level
 from holdfast.model.program import Probe, Program
 from holdfast.model.resources import GPU, Resources
+from holdfast.model.scale import Scale
 from holdfast.model.workload import (
     Job,
     Needs,
@@ -184,6 +185,7 @@ def test_scaling_to_what_it_is_changes_nothing() -> None:
     [
         (Job(), 2, "exactly one", "sweep"),
         (Service(2, availability=0.999), 3, "availability target of 99.9 %", "change the target"),
+        (Service(2, scale=Scale(max=5)), 3, "grows and shrinks with its load, from 1 to 5", "min and max"),
         (Service(2), -1, "cannot have -1 copies", "pause"),
         (Sweep(9, parallel=2), 0, "cannot have 0 copies", "pause"),  # 0 would mean: as many as fit
         (Training(2, 4), 1, "at least 2 nodes", "nodes_min"),

@@ -47,7 +47,6 @@ def watch(world: World, pool: str, at: Instant, *, looked: bool = False) -> None
     if pool in world.pools:
         due = money.due(world, pool, at)
         due = money.month_end(at) if looked and due <= at else due
-        state = world.pool_states[pool]
-        if due < NEVER and not at < state.watched_at <= due:
-            world.pool_states[pool] = replace(state, watched_at=due)
+        if due < NEVER and not at < world.agenda.watched.get(pool, 0) <= due:
+            world.agenda.watched[pool] = due
             world.agenda.at(due, "pool", pool)

@@ -71,6 +71,9 @@ def scaled(workload: Workload, count: int) -> Workload:
         case Service(availability=target) if target:
             text = f"{name} has an availability target of {percent(target)}, which decides how many there are"
             raise CannotScale(text, "change the target, or apply it without one")
+        case Service(scale=scale) if scale is not None:
+            text = f"{name} grows and shrinks with its load, from {scale.min} to {scale.max}"
+            raise CannotScale(text, "change min and max of its `scale`, or apply it without one")
         case Service():
             return _with_shape(workload, replace(shape, replicas=count))
         case Training(nodes_min=fewest):

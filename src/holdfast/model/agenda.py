@@ -19,6 +19,7 @@ class Agenda:
         self.changed: dict[str, dict[str, None]] = {kind: {} for kind in KINDS}  # ordered sets
         self.due: list[tuple[Instant, str, str]] = []
         self.room_freed = False  # somebody may fit now who did not before
+        self.watched: dict[str, Instant] = {}  # by pool: when its budgets will be looked at; once is enough
 
     def note(self, kind: str, name: str) -> None:
         self.changed[kind][name] = None

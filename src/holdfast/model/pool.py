@@ -63,5 +63,4 @@ class PoolState(msgspec.Struct, frozen=True):
     why: str = ""
     deaths: int = 0
     notices: int = 0
-    watched_at: int = 0  # its budgets will be looked at then: one entry on the agenda is enough
     served_ms: int = 0  # node-time seen, of nodes that have left since

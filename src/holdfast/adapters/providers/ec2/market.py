@@ -110,8 +110,10 @@ class Market:
             if kind not in kinds:
                 continue
             place, has = Place(provider, region, zone), kinds[kind]
-            asked = [(f"{kind}@{zone}", on_demand[kind], False)]
-            if has.spot:
+            asked = []
+            if self._settings.buy != "spot":
+                asked.append((f"{kind}@{zone}", on_demand[kind], False))
+            if has.spot and self._settings.buy != "on-demand":
                 asked.append((f"{kind}@{zone}:spot", spot.get((kind, zone)), True))
             for name, price, is_spot in asked:
                 if price:

@@ -23,6 +23,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "install": "install: https://example.org/holdfast-1.0-py3-none-any.whl (anything that pip installs), or "
     'install: "sh: LINE", a line for the shell that leaves an agent in /opt/holdfast/bin/python',
     "instance_types": "instance_types: m5.large,g5.xlarge",
+    "buy": "buy: spot or buy: on-demand, of the instance_types; both without it",
     "subnets": "subnets: us-east-1a=subnet-0123,us-east-1b=subnet-4567",
     "security_groups": "security_groups: sg-0123, or for each region: us-east-1=sg-0123,eu-west-1=sg-4567",
     "key_name": "key_name: ops, or for each region: us-east-1=ops,eu-west-1=ops-eu",
@@ -46,6 +47,7 @@ class Ec2Settings(msgspec.Struct, frozen=True):
     image: dict[str, tuple[str, ...]]  # by region; "": everywhere else
     install: str
     instance_types: tuple[str, ...] = ()
+    buy: str = ""  # spot or on-demand; empty: both
     subnets: dict[str, tuple[str, ...]] = {}  # by zone
     security_groups: dict[str, tuple[str, ...]] = {}  # by region; "": everywhere else
     key_name: dict[str, tuple[str, ...]] = {}  # by region; "": everywhere else
@@ -178,6 +180,7 @@ READ: Final[Mapping[str, Callable[[str], object]]] = {
     "image": _by_place,
     "install": _one(re.compile(r"[^\0]{1,2000}")),
     "instance_types": _list_of(TYPE, "instance type"),
+    "buy": _one(re.compile("spot|on-demand")),
     "subnets": _by_zone,
     "security_groups": _by_place,
     "key_name": _by_place,
