@@ -145,6 +145,24 @@ async def test_when_a_replica_is_killed_under_streams_those_without_content_are_
             assert text_of(found).endswith(" tok149")
 
 
+async def test_when_every_replica_is_killed_those_without_content_wait_for_the_next(tmp_path: Path) -> None:
+    async with engine() as one, engine() as other, engine() as fresh:
+        wanted = service(one.url, other.url, prefix_aware=False)
+        async with served(tmp_path, wanted) as (serving, client):
+            body = chat("toy-t8000-i0-n5", stream=True)
+            waiting = [asyncio.ensure_future(client.post(CHAT, json=body)) for _ in range(60)]
+            await until_streams(one.stats, other.stats, 60)
+            one.kill()
+            other.kill()
+            await asyncio.sleep(1)
+            assert not any(each.done() for each in waiting)
+            serving.keeper.put_services((service(fresh.url),))
+            found = [events((await each).text) for each in waiting]
+    for each in found:
+        assert text_of(each) == " tok0 tok1 tok2 tok3 tok4"
+        assert each[-1] == "[DONE]"
+
+
 async def until_streams(one: Any, other: Any, count: int) -> None:
     async with asyncio.timeout(30):
         while (await one())["in_flight"] + (await other())["in_flight"] < count:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.service import Service
     from holdfast.gateway.worker import Worker
 
+FREED_MAX = 2
 LEARN_ALL = 1_000  # of the first answers all are learned from, then
 LEARN_EVERY = 8
 TAIL = 4_096  # of a long answer: its usage is there
@@ -57,7 +58,7 @@ class Exchange:
     streams = False  # it was asked to
     strip = False  # its usage was not asked for
     asked = False  # a replica has seen it
-    freed = False  # it was asked again because its replica was gone
+    freed = 0  # how often it was asked again because its replica was gone
     left_early = False
     to_chunk = False
     over = False
@@ -97,8 +98,9 @@ class Exchange:
         """It waits until somebody can take it."""
         service = self.service
         assert service is not None
-        if service.held(self, now):
-            self.held_since = self.held_since or now
+        since = self.held_since or now  # patience is for the whole of it
+        if service.held(self, since):
+            self.held_since = since
             return True
         return False
 
@@ -290,17 +292,22 @@ class Exchange:
             self.answer(Answer(502, "upstream_failed", text, "server_error", wait_s=1.0))
 
     def _may_try_again(self, now: float, kind: str = "") -> bool:
-        """A replica that is gone has left its requests undone: to ask another, once, is no more load than was
-        meant. All else is paid from the budget, so that nobody's trouble becomes everybody's."""
+        """Where no connection was made nobody was asked: that is no try. A replica that is gone has left its
+        requests undone: to ask another is no more load than was meant. Twice, for several may go together, and
+        not more often, for the request itself may be what ends them. All else is paid from the budget, so
+        that nobody's trouble becomes everybody's."""
         service = self.service
         assert service is not None
-        if self.tried >= service.settings.tries:
+        if kind == "connect":
+            self.tried -= 1
+        elif self.tried >= service.settings.tries:
             return False
-        if kind in ("connect", "lost") and not self.freed:
-            self.freed = True
-            service.retries += 1
-            return True
-        return service.may_retry(now)
+        elif kind != "lost" or self.freed >= FREED_MAX:
+            return service.may_retry(now)
+        else:
+            self.freed += 1
+        service.retries += 1
+        return True
 
     def _try_another(self, attempt: Try, now: float, *, hold: bool) -> bool:
         """False: there is no other. Then it may wait until one comes, or this one can again."""
