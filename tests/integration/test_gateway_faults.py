@@ -155,7 +155,7 @@ async def test_when_every_replica_is_killed_those_without_content_wait_for_the_n
             one.kill()
             other.kill()
             await asyncio.sleep(1)
-            assert not any(each.done() for each in waiting)
+            assert [each.result().text for each in waiting if each.done()] == []
             serving.keeper.put_services((service(fresh.url),))
             found = [events((await each).text) for each in waiting]
     for each in found:

@@ -293,8 +293,8 @@ class Exchange:
 
     def _may_try_again(self, now: float, kind: str = "") -> bool:
         """Where no connection was made nobody was asked: that is no try. A replica that is gone has left its
-        requests undone: to ask another is no more load than was meant. Twice, for several may go together, and
-        not more often, for the request itself may be what ends them. All else is paid from the budget, so
+        requests undone: to ask another is no more load than was meant. Twice, for several may go together,
+        and not more often, for the request itself may be what ends them. All else is paid from the budget, so
         that nobody's trouble becomes everybody's."""
         service = self.service
         assert service is not None
