@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.worker import Worker
 
 FREED_MAX = 2
+BREATH_S = 0.3  # whoever has just failed it may still be going: a process takes a moment to die
 LEARN_ALL = 1_000  # of the first answers all are learned from, then
 LEARN_EVERY = 8
 TAIL = 4_096  # of a long answer: its usage is there
@@ -64,6 +65,7 @@ class Exchange:
     over = False
     first_at = 0.0
     held_since = 0.0
+    not_before = 0.0  # it is not asked again
     sent_body = 0
     status = 0
     text = ""  # what was said so far, if it may have to be continued
@@ -118,6 +120,8 @@ class Exchange:
         service = self.service
         assert service is not None
         now = self.worker.now()
+        if now < self.not_before:
+            return False
         replica = service.pick(self, now, patient=True)
         if replica is None:
             return False
@@ -149,6 +153,8 @@ class Exchange:
     def connected(self, attempt: Try, up: Up) -> None:
         if self.over or attempt.over:
             up.let_go()
+        elif up.transport.is_closing():  # it went before it was asked anything
+            attempt.failed(None, "it closed the connection at once")
         else:
             self._send(attempt, up)
 
@@ -317,6 +323,7 @@ class Exchange:
         replica = service.pick(self, now)
         if replica is None:
             self.excluded = None
+            self.not_before = now + BREATH_S
             if not (hold and self._hold(now)):
                 return False
         self._drop(attempt)

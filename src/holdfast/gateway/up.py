@@ -70,7 +70,9 @@ class Up(asyncio.Protocol):
         self.asked: Asked | None = None
         self.parser = httptools.HttpResponseParser(self)  # one answer after the other
         self.used = False  # it has answered before
-        self.reused = False
+        self.reused = self.is_head = False
+        self.status = self.fed = 0
+        self._fresh()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
