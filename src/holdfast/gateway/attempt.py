@@ -55,11 +55,11 @@ class Try:
         elif up.complete or self.size > HELD_MAX or (events is not None and events.content):
             exchange.win(self, up)
 
-    def failed(self, up: Up | None, why: str) -> None:
+    def failed(self, up: Up | None, why: str, kind: str = "") -> None:
         if self.over:
             return
         exchange = self.exchange
         if up is not None and up.reused and not up.fed and exchange.winner is None:
             exchange.ask_again(self)  # it was closed while it was idle: that says nothing of the replica
             return
-        exchange.failed(self, why, "connect" if up is None else "lost")
+        exchange.failed(self, why, kind or ("connect" if up is None else "lost"))

@@ -43,7 +43,10 @@ class Connector:
         assert service is not None
         try:
             up = await self.to(attempt.replica, service)
-        except OSError as error:  # TimeoutError and ssl's own are among them
+        except ssl.SSLError as error:  # to wait would not help
+            attempt.failed(None, f"no connection: {error}", "error")
+            return
+        except OSError as error:  # TimeoutError is among them
             attempt.failed(None, f"no connection: {error.strerror or str(error) or 'no answer in time'}")
             return
         attempt.exchange.connected(attempt, up)
