@@ -42,7 +42,7 @@ class Service:
         # for metrics, which only grow
         self.first_tokens, self.gaps, self.waits = (Spread(forgets=False) for _ in range(3))
         self.queue: Hold[Exchange] | None = None
-        self.requests = self.retries = self.hedged = self.continued = self.gone = 0
+        self.requests = self.retries = self.hedged = self.continued = 0
         self.prompt_tokens = self.completion_tokens = 0
         self.by_status: dict[int, int] = {}
         self.change(wanted)

@@ -42,7 +42,6 @@ class Engine:
         self.wanted = wanted
         self.stats = Stats()
         self.loop = asyncio.get_running_loop()
-        self.gone = False
 
 
 class Asked(asyncio.Protocol):
@@ -87,7 +86,7 @@ class Asked(asyncio.Protocol):
         if path == b"/stats":
             self.say(200, msgspec.json.encode(self.engine.stats))
         elif path == b"/health":
-            self.say(503 if self.engine.gone else 200, b'{"status":"ok"}')
+            self.say(200, b'{"status":"ok"}')
         elif path.endswith((b"/completions", b"/embeddings")):
             self.asked_for_tokens(path)
         elif path.endswith(b"/models"):
