@@ -139,7 +139,8 @@ class Answered:
         self.up = Up(replica)
         self.body, self.failure, self.complete, self.kept = b"", "", False, False
 
-    def replied(self, up: Up, data: bytes) -> None:
+    def replied(self, up: Up, data: bytes, chunk: bytes = b"") -> None:
+        assert not chunk or chunk == b"%x\r\n%b\r\n" % (len(data), data)
         assert not self.complete, "what is whole does not go on"
         assert not self.failure, "nor what has failed"
         self.body += data

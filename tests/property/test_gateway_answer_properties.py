@@ -88,9 +88,9 @@ def test_the_pieces_in_which_an_answer_comes_make_no_difference(data: bytes, cut
     whole, parts = answered([data]), answered(split(data, cuts))
     assert (whole.complete, whole.kept and parts.kept) == (parts.complete, whole.kept)
     if whole.complete:
-        assert (whole.up.status, whole.up.headers, whole.body) == (
+        assert (whole.up.status, whole.up.lines, whole.body) == (
             parts.up.status,
-            parts.up.headers,
+            parts.up.lines,
             parts.body,
         )
 

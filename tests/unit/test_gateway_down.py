@@ -110,3 +110,26 @@ def test_chunks_are_one_body_and_trailers_are_nothing() -> None:
         worker, wire = heard(pieces)
         assert worker.requests == [(b"POST", b"/a", [], b"abcde")]
         assert not wire.closed
+
+
+def test_headers_that_are_for_one_connection_are_not_passed_on() -> None:
+    """Those that `connection` names, however it names them, and no others."""
+    lines = b"host: h\r\nx-a: 1\r\nConnection: X-A , close\r\nx-b: 2\r\nconnection: x-c\r\nX-C: 3"
+    worker, _ = heard([b"GET / HTTP/1.1\r\n" + lines + b"\r\n\r\n"])
+    [(_, _, headers, _)] = worker.requests
+    assert headers == [(b"x-b", b"2")]
+
+
+def test_a_head_that_comes_again_has_its_own_length_and_body() -> None:
+    worker, _ = heard([POST % (b"a", 3, b"xyz"), POST % (b"a", 5, b"12345"), POST % (b"b", 1, b"q")])
+    assert [(target, body) for _, target, _, body in worker.requests] == [
+        (b"/a", b"xyz"),
+        (b"/a", b"12345"),
+        (b"/b", b"q"),
+    ]
+
+
+def test_a_body_that_is_too_long_is_refused_also_under_a_head_that_was_taken_before() -> None:
+    worker, wire = heard([POST % (b"a", 3, b"xyz"), POST % (b"a", 1_000_001, b"x" * 1_000_001)])
+    assert len(worker.requests) == 1
+    assert b"HTTP/1.1 413 " in wire.written

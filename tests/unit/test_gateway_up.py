@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.gateway.up import UNKNOWN, whole_chunks
 from tests.gateway_twins import answered
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -63,7 +64,7 @@ def test_what_goes_before_an_answer_says_nothing_about_it() -> None:
         b"HTTP/1.1 103 Early Hints\r\ncontent-length: 2\r\ncontent-type: text/event-stream\r\nx-a: 1\r\n\r\n"
     )
     got = answered([hint + OK + b"\r\nabcdef"])
-    assert (got.up.status, got.up.length, got.up.content_type, got.up.headers) == (200, -1, b"", [])
+    assert (got.up.status, got.up.length, got.up.content_type, got.up.lines) == (200, -1, b"", [])
     assert (got.complete, got.body) == (True, b"abcdef")
     hint = b"HTTP/1.1 103 Early Hints\r\ntransfer-encoding: chunked\r\n\r\n"
     got = answered([hint + OK + b"\r\nabc"])
@@ -81,3 +82,27 @@ def test_the_answer_to_a_head_has_no_body_whatever_comes_after_it() -> None:
     for length in (b"content-length: 3\r\n", b""):
         got = answered([OK + length + b"content-type: text/event-stream\r\n\r\nabc"], is_head=True)
         assert (got.complete, got.body, got.kept) == (True, b"", False)
+
+
+def test_headers_that_are_for_one_connection_are_not_passed_on() -> None:
+    got = answered([OK + b"x-a: 1\r\nconnection: X-A\r\nx-b: 2\r\ncontent-length: 0\r\n\r\n"])
+    assert got.up.lines == [b"x-b: 2\r\n"]
+
+
+@pytest.mark.parametrize(
+    ("data", "found", "missing"),
+    [
+        (b"", [], 0),
+        (b"1\r\na\r\n", [b"a"], 0),
+        (b"1\r\na\r\n2\r\nbc\r\n", [b"a", b"bc"], 0),
+        (b"1\r\na\r\n2\r\nb", [b"a"], 3),
+        (b"1\r\na\r\n2\r\nbc\r", [b"a"], 1),
+        (b"1\r\na\r\n2\r", [b"a"], UNKNOWN),
+        (b"1\r\nab\r\n", [], UNKNOWN),
+        (b"0\r\n\r\n", [], UNKNOWN),
+        (b"0x1\r\na\r\n", [], UNKNOWN),
+        (b"1;a=b\r\na\r\n", [], UNKNOWN),
+    ],
+)
+def test_whole_chunks_are_found_and_nothing_else(data: bytes, found: list[bytes], missing: int) -> None:
+    assert whole_chunks(data) == (found, missing)

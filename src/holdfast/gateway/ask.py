@@ -35,17 +35,18 @@ class Ask(msgspec.Struct):
 
     @property
     def outputs(self) -> int:
+        if self.n is None and self.best_of is None:
+            return 1
         return max(1, self.n or 1, self.best_of or 1)
 
     @property
     def most(self) -> int | None:
         """The most tokens it lets one output have; the largest, if it says it several times."""
-        said = [
-            most
-            for most in (self.max_tokens, self.max_completion_tokens, self.max_output_tokens)
-            if most is not None
-        ]
-        return max(said) if said else None
+        most = self.max_tokens
+        for other in (self.max_completion_tokens, self.max_output_tokens):
+            if other is not None and (most is None or other > most):
+                most = other
+        return most
 
 
 class NotReadable(Exception):

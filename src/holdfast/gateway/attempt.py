@@ -30,7 +30,7 @@ class Try:
         self.tail = b""
         self.known = self.over = False  # its head was looked at; it has ended
 
-    def replied(self, up: Up, data: bytes) -> None:
+    def replied(self, up: Up, data: bytes, chunk: bytes = b"") -> None:
         exchange = self.exchange
         if not self.known:
             self.known = True
@@ -38,11 +38,14 @@ class Try:
                 self.events = Events(strip=exchange.strip)
         events = self.events
         if events is not None:
+            came = data
             data = events.feed(data) if data else data
             if up.complete:
                 data += events.rest()
+            if data is not came:
+                chunk = b""
         if exchange.winner is self:
-            exchange.forward(self, data)
+            exchange.forward(self, data, chunk)
             return
         if data:
             self.held.append(data)

@@ -109,7 +109,7 @@ class Probe:
     def __init__(self, status: "asyncio.Future[int]") -> None:
         self.status = status
 
-    def replied(self, up: Up, data: bytes) -> None:
+    def replied(self, up: Up, data: bytes, chunk: bytes = b"") -> None:
         if up.complete and not self.status.done():
             self.status.set_result(up.status)
 

@@ -6,6 +6,7 @@ request without a host or with two, a version without keep-alive that sends chun
 two readers of the same bytes can disagree about where a request ends.
 
 There is no task for a connection or a request: whoever is late is found by the worker's look at all of them.
+What was read of a head stands until another one is read: see `again`.
 """
 
 import asyncio
@@ -16,9 +17,11 @@ from typing import TYPE_CHECKING
 import httptools
 
 from holdfast.gateway.admit import admit
+from holdfast.gateway.again import Again, again
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.replies import Answer, whole
-from holdfast.gateway.up import HOP_BY_HOP
+from holdfast.gateway.up import HOP_BY_HOP, named, without
+from holdfast.model.gateway import Key
 
 if TYPE_CHECKING:
     from holdfast.gateway.worker import Worker
@@ -29,6 +32,7 @@ BACKLOG_MAX = 65_536  # of requests sent before the last was answered
 BODY_PIECE_WITHIN_S = 20.0
 NOT_READ_S = 60.0  # of what we have sent
 NEVER = float("inf")
+NOTHING: frozenset[bytes] = frozenset()
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # not passed on: ours, or said anew
 OURS = HOP_BY_HOP | {
@@ -52,8 +56,10 @@ class Malformed(Exception):
 
 class Down(asyncio.Protocol):
     __slots__ = (
-        "agent",
+        "again",
+        "agent_hash",
         "backlog",
+        "begins",
         "body",
         "body_size",
         "chunked",
@@ -65,9 +71,11 @@ class Down(asyncio.Protocol):
         "head_size",
         "headers",
         "headers_size",
+        "hops",
         "host",
         "in_head",
         "keep_alive",
+        "key",
         "length",
         "method",
         "parser",
@@ -92,6 +100,7 @@ class Down(asyncio.Protocol):
     def __init__(self, worker: "Worker") -> None:
         self.worker = worker
         self.exchange: Exchange | None = None
+        self.again: Again | None = None
         self.backlog = b""
         self.paused = False
         self.peer = ""
@@ -110,8 +119,14 @@ class Down(asyncio.Protocol):
         self.fresh()
 
     def fresh(self) -> None:
-        self.target = self.host = self.secret = self.request_id = self.session = self.agent = b""
+        """Before another head is read."""
+        self.again = None
+        self.begins: tuple[object, bytes] | None = None  # how it is asked of whom
+        self.target = self.host = self.secret = self.request_id = self.session = b""
+        self.key: Key | None = None  # that its secret was found to be
+        self.agent_hash = 0
         self.forward: list[bytes] = []
+        self.hops: frozenset[bytes] = NOTHING
         self.body = b""
         self.pieces: list[bytes] | None = None
         self.body_size = self.head_size = self.headers = self.headers_size = 0
@@ -138,12 +153,12 @@ class Down(asyncio.Protocol):
         name = name.lower()
         if name not in OURS:
             if name == b"user-agent":
-                self.agent = value
+                self.agent_hash = zlib.crc32(value)
             elif name == b"x-session-id":
                 self.session = value
             elif name == b"content-encoding" and value.lower() != b"identity":
                 raise Malformed(415, "unsupported_encoding", "send the body without a content-encoding")
-            self.forward.append(b"%s: %s\r\n" % (name, value))
+            self.forward.append(b"%s: %s\r\n" % (name, value.strip(b" \t")))
         elif name == b"authorization":
             if value[:7].lower() == b"bearer ":
                 self.secret = value[7:].strip()
@@ -163,6 +178,8 @@ class Down(asyncio.Protocol):
             self.wants_continue = value.lower() == b"100-continue"
         elif name == b"x-request-id":
             self.request_id = value[:128]
+        elif name == b"connection":
+            self.hops |= named(value)
 
     def on_headers_complete(self) -> None:
         if self.pipelined:
@@ -180,6 +197,8 @@ class Down(asyncio.Protocol):
             raise Malformed(431, "invalid_request", f"at most {HEADERS_MAX} headers and {HEAD_MAX} bytes")
         if self.length > self.worker.body_max:
             raise Malformed(413, "request_too_large", f"at most {self.worker.body_max} bytes are taken")
+        if self.hops:
+            self.forward = without(self.hops, self.forward)
         self.fresh_at = now = self.worker.now()
         self.deadline = now + BODY_PIECE_WITHIN_S
         if self.wants_continue and self.length:
@@ -218,6 +237,9 @@ class Down(asyncio.Protocol):
             return
         if self.in_head:
             if not self.head_size:
+                if self.again is not None and self._same_again(self.again, data):
+                    return
+                self.fresh()
                 self.deadline = self.worker.now() + self.worker.wanted.head_within_s
             self.head_size += len(data)
         else:
@@ -226,6 +248,18 @@ class Down(asyncio.Protocol):
         self._feed(data)
         if self.in_head and self.head_size > HEAD_MAX:
             self.refuse(Answer(431, "invalid_request", f"a head has at most {HEAD_MAX} bytes", close=True))
+
+    def _same_again(self, again: Again, data: bytes) -> bool:
+        body = again.body(data)
+        if body is None or len(body) > self.worker.body_max:
+            return False
+        self.body = body
+        self.length = len(body)
+        self.keep_alive = not self.worker.closing
+        self.deadline = NEVER
+        self.exchange = exchange = Exchange(self.worker, self)
+        admit(exchange)
+        return True
 
     def _feed(self, data: bytes) -> None:
         whole_head = self.in_head and self.head_size == len(data)  # this request begins here
@@ -250,6 +284,8 @@ class Down(asyncio.Protocol):
         if self.exchange is not None:
             if self.pipelined:
                 self._read_again(data, whole_head)
+            elif whole_head and self.keep_alive and not self.wants_continue:
+                self.again = again(data)
             admit(self.exchange)
 
     def _read_again(self, data: bytes, whole_head: bool) -> None:
@@ -278,7 +314,8 @@ class Down(asyncio.Protocol):
             self.transport.close()
             return
         self.deadline = self.worker.now() + self.worker.wanted.idle_s
-        self.fresh()
+        self.in_head = True
+        self.head_size = 0
         if self.backlog:
             data, self.backlog = self.backlog, b""
             self.worker.loop.call_soon(self._go_on, data)

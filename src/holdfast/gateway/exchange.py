@@ -70,6 +70,7 @@ class Exchange:
     status = 0
     text = ""  # what was said so far, if it may have to be continued
     head = b""
+    id = b""
 
     def __init__(self, worker: "Worker", down: "Down") -> None:
         self.worker, self.down = worker, down
@@ -175,9 +176,9 @@ class Exchange:
         self._connect(attempt)
 
     def request_id(self) -> bytes:
-        if not self.down.request_id:
-            self.down.request_id = self.worker.next_id()
-        return self.down.request_id
+        if not self.id:
+            self.id = self.down.request_id or self.worker.next_id()
+        return self.id
 
     # answered
 
@@ -221,8 +222,8 @@ class Exchange:
             if up.complete:
                 self._complete(attempt, up)
 
-    def forward(self, attempt: Try, data: bytes) -> None:
-        """More of an answer that has begun."""
+    def forward(self, attempt: Try, data: bytes, chunk: bytes = b"") -> None:
+        """More of an answer that has begun. `chunk`: the same in the frame it came in."""
         up = attempt.up
         assert up is not None
         transport = self.down.transport
@@ -233,14 +234,17 @@ class Exchange:
                 now = self.worker.now()
                 service.went_on(now - self.last_at)
                 self.last_at = now
-                self._collect(data)
+                if service.settings.continues:
+                    self._collect(data)
         else:
             self.last_at = self.worker.now()
             attempt.tail = (attempt.tail + data)[-TAIL:]
         self.sent_body += len(data)
         if not up.complete:
             if data:
-                transport.write(b"%x\r\n%s\r\n" % (len(data), data) if self.to_chunk else data)
+                if self.to_chunk:
+                    data = chunk or b"%x\r\n%s\r\n" % (len(data), data)
+                transport.write(data)
             return
         if self.to_chunk:
             piece = b"%x\r\n%s\r\n" % (len(data), data) if data else b""
@@ -547,7 +551,7 @@ class Exchange:
             hit_max_tokens=self.most is not None and made >= self.most > 0,
             finish_length=events is not None and events.length,
             source_hash=self.down.peer_hash,
-            agent_hash=zlib.crc32(self.down.agent),
+            agent_hash=self.down.agent_hash,
             model_hash=self.service.hash,
         )
         self.worker.saw((self.key.id, self.worker.now(), seen))

@@ -36,7 +36,8 @@ class Usage(msgspec.Struct):
 
     @property
     def total(self) -> int:
-        return max(self.total_tokens, self.prompt + self.completion)
+        both = self.prompt + self.completion
+        return both if both > self.total_tokens else self.total_tokens
 
 
 class WithUsage(msgspec.Struct):

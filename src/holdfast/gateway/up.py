@@ -2,6 +2,10 @@
 
 What arrives is parsed to know where the answer ends, and handed to the exchange in the pieces it came in. A
 connection that says anything unasked, more than it promised, or a head without end is closed.
+
+Two things come so often that the parser is spared them: an answer with the head of the last one (see
+`again`), and whole chunks. A chunk has its size before it and its end behind it, and a parser that stands
+between two chunks stands there still when it has not seen one of them.
 """
 
 import asyncio
@@ -11,6 +15,7 @@ from typing import Any, Protocol
 import httptools
 
 from holdfast.core.gateway.replicas import Replica
+from holdfast.gateway.again import Again, again
 
 HEAD_MAX = 65_536
 IDLE_MAX = 256  # connections kept for one replica
@@ -27,12 +32,44 @@ HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
+KEPT_OR_NOT = frozenset({b"", b"close", b"keep-alive"})
+SIZES = {b"%x" % size: size for size in range(1, 4_096)}  # of chunks, as nearly everybody writes them
+UNKNOWN = -1  # how much of a chunk is still to come
+
+
+def named(connection: bytes) -> frozenset[bytes]:
+    """Headers that a `connection` header names: they are for this connection alone."""
+    return frozenset(name.strip().lower() for name in connection.split(b",")) - KEPT_OR_NOT
+
+
+def without(names: frozenset[bytes], lines: list[bytes]) -> list[bytes]:
+    return [line for line in lines if line.partition(b":")[0] not in names]
+
+
+def whole_chunks(data: bytes, at: int = 0) -> tuple[list[bytes], int]:
+    """What chunks hold that stand there from a place between two on; and how much of the last is missing."""
+    found: list[bytes] = []
+    size = len(data)
+    while at < size:
+        line = data.find(b"\r\n", at, at + 5)
+        length = SIZES.get(data[at:line]) if line > 0 else None
+        if length is None:
+            return found, UNKNOWN
+        end = line + 2 + length
+        if end + 2 > size:
+            return found, end + 2 - size
+        if data[end : end + 2] != b"\r\n":
+            return found, UNKNOWN
+        found.append(data[line + 2 : end])
+        at = end + 2
+    return found, 0
 
 
 class Asked(Protocol):
     """Whoever a connection works for."""
 
-    def replied(self, up: "Up", data: bytes) -> None: ...
+    def replied(self, up: "Up", data: bytes, chunk: bytes = b"") -> None:
+        """`chunk`: the same in the frames it came in, if those were whole."""
 
     def failed(self, up: "Up", why: str) -> None: ...
 
@@ -43,16 +80,19 @@ class Strange(Exception):
 
 class Up(asyncio.Protocol):
     __slots__ = (
+        "again",
         "asked",
         "chunked",
         "complete",
         "content_type",
         "fed",
         "head",
-        "headers",
+        "hops",
         "is_head",
         "keep_alive",
         "length",
+        "lines",
+        "open",
         "parser",
         "pieces",
         "replica",
@@ -83,15 +123,18 @@ class Up(asyncio.Protocol):
     def ask(self, asked: Asked, request: bytes, *, is_head: bool = False) -> None:
         self.asked = asked
         self.reused, self.used = self.used, True
-        self.status = 0
         self.is_head = is_head
         self.fed = 0
-        self._fresh()
+        self.head = self.complete = False
         self.transport.write(request)
 
     def _fresh(self) -> None:
+        """Before another head is read."""
+        self.again: Again | None = None
         self.head = self.complete = self.chunked = self.keep_alive = False
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.open = UNKNOWN
+        self.lines: list[bytes] = []
+        self.hops: frozenset[bytes] = frozenset()
         self.pieces: list[bytes] = []
         self.content_type = b""
         self.length = -1
@@ -110,6 +153,8 @@ class Up(asyncio.Protocol):
                 ):  # we would pass it on undecoded, and nobody told of it
                     raise Strange("it sends by a coding that nobody asked for")
                 self.chunked = True
+            elif name == b"connection":
+                self.hops |= named(value)
             return
         if name == b"content-type":
             self.content_type = value
@@ -120,7 +165,7 @@ class Up(asyncio.Protocol):
             self.retry_after = value
         elif name == b"x-request-id" or name.startswith(b"x-ratelimit-"):
             return  # it speaks of its limits, and ours are what the client meets
-        self.headers.append((name, value))
+        self.lines.append(b"%s: %s\r\n" % (name, value))
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -133,6 +178,8 @@ class Up(asyncio.Protocol):
         if self.status < 100:
             raise Strange(f"its status is {self.status}")
         self.head = self.status >= 200
+        if self.hops:
+            self.lines = without(self.hops, self.lines)
 
     def on_body(self, body: bytes) -> None:
         if not self.complete and not self.is_head:
@@ -144,7 +191,8 @@ class Up(asyncio.Protocol):
                 self.keep_alive = self.parser.should_keep_alive()  # afterwards it speaks of the next answer
             self.complete = True
         else:  # 100 or 103: the answer comes after it, and owes it nothing
-            self.headers.clear()
+            self.lines.clear()
+            self.hops = frozenset()
             self.content_type = self.retry_after = b""
             self.length, self.chunked = -1, False
 
@@ -152,9 +200,31 @@ class Up(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         asked = self.asked
-        if asked is None or self.over():
+        if asked is None or self.complete:
             self.transport.abort()  # unasked, or more than it promised
             return
+        if not self.fed:
+            if self.again is not None and not self.is_head:
+                body = self.again.body(data)
+                if body is not None:
+                    self.fed, self.length = len(data), len(body)
+                    self.head = self.complete = True
+                    asked.replied(self, body)
+                    return
+            self._fresh()
+            self.status = 0
+        elif not self.open:
+            chunks, self.open = whole_chunks(data)
+            if not self.open:
+                asked.replied(self, chunks[0] if len(chunks) == 1 else b"".join(chunks), data)
+                return
+        elif self.open > 0:
+            rest = self.open - len(data)
+            self.open = rest if rest >= 0 else whole_chunks(data, self.open)[1]
+        self._feed(asked, data)
+
+    def _feed(self, asked: Asked, data: bytes) -> None:
+        first = not self.fed
         self.fed += len(data)
         try:
             self.parser.feed_data(data)
@@ -172,6 +242,10 @@ class Up(asyncio.Protocol):
             return
         if self.is_head:
             self.complete = True
+        elif first and self.complete and self.used and self.status == 200:
+            self.again = again(data)
+        elif first and self.chunked:
+            self.open = whole_chunks(data, data.find(b"\r\n\r\n") + 4)[1]
         pieces = self.pieces
         if len(pieces) == 1:
             body = pieces[0]
@@ -179,9 +253,6 @@ class Up(asyncio.Protocol):
             body = b"".join(pieces)
         self.pieces = []
         asked.replied(self, body)
-
-    def over(self) -> bool:
-        return self.complete
 
     def _fail(self, why: str) -> None:
         asked, self.asked = self.asked, None

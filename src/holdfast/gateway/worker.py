@@ -68,20 +68,24 @@ class Worker:
         self._guesses: OrderedDict[str, Bucket] = OrderedDict()
         self.learned = 0
         self._ids = 0
-        self._id_start = f"req-{os.urandom(5).hex()}"
+        self._id_start = f"req-{os.urandom(5).hex()}".encode()
         self._probing: dict[str, asyncio.Task[None]] = {}
 
     # what a request needs
 
     def next_id(self) -> bytes:
         self._ids += 1
-        return b"%s%x" % (self._id_start.encode(), self._ids)
+        return b"%s%x" % (self._id_start, self._ids)
 
     def authenticate(self, down: Down) -> Key | Answer:
+        known = down.key
+        if known is not None and self.book.keys.get(known.hash) is known and not known.expires_at:
+            return known
         if not down.secret and self.wanted.open:
             return ANYBODY
         found = self.book.key_of(down.secret, time.time_ns() // 1_000_000)
         if isinstance(found, Key):
+            down.key = found
             return found
         if found.status == 401 and self._guessed(down.peer):
             return Answer(429, "too_many_attempts", "too many wrong keys from your address", wait_s=1.0)

@@ -102,7 +102,9 @@ class Estimator:
             prompt = min(prompt, context)
             # The prompt may be shorter than we think, and an answer with a limit of its own longer for it.
             answer = min(answer, context - prompt if max_tokens is None else context)
-        return prompt + max(0, answer) * max(1, n)
+        if answer < 0:
+            return prompt
+        return prompt + (answer * n if n > 1 else answer)
 
     def learn(
         self,

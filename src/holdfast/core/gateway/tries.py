@@ -35,6 +35,7 @@ PER_DOUBLING = 6  # buckets: each is 12 % wider than the one before
 BUCKETS = 24 * PER_DOUBLING  # up to 1,678 s
 FORGET_AT = 4096
 REFRESH_EVERY = 64
+FADE_EVERY = 0.005  # of the window: as exact as a budget has to be
 
 
 class Spread:
@@ -107,7 +108,8 @@ class Budget:
         self._at = now
 
     def request(self, now: float) -> None:
-        self._fade(now)
+        if now - self._at > self.window_s * FADE_EVERY:
+            self._fade(now)
         self._requests += 1
 
     def has(self, now: float) -> bool:
