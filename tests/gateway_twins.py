@@ -26,7 +26,7 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
-        self.closed = self.aborted = False
+        self.closed = self.aborted = self.ended = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -34,6 +34,9 @@ class Wire(asyncio.Transport):
     def write(self, data: Any) -> None:
         assert not self.closed, "nothing is written after the end"
         self.written += data
+
+    def can_write_eof(self) -> bool:
+        return False  # as with TLS
 
     def is_closing(self) -> bool:
         return self.closed
@@ -50,6 +53,7 @@ class Notes:
 
     def __init__(self, body_max: int = 1_000_000) -> None:
         self.body_max = body_max
+        self.connections_max = 100
         self.wanted = SimpleNamespace(head_within_s=10.0, body_within_s=300.0, idle_s=75.0)
         self.downs: set[Down] = set()
         self.counts = Counts()

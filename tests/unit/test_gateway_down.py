@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.gateway_twins import Wire, heard
+from holdfast.gateway.down import LINGER_MAX, Down
+from tests.gateway_twins import Notes, Wire, heard
 
 GET = b"GET /%b HTTP/1.1\r\nhost: h\r\n\r\n"
 POST = b"POST /%b HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n%b"
@@ -133,3 +134,41 @@ def test_a_body_that_is_too_long_is_refused_also_under_a_head_that_was_taken_bef
     worker, wire = heard([POST % (b"a", 3, b"xyz"), POST % (b"a", 1_000_001, b"x" * 1_000_001)])
     assert len(worker.requests) == 1
     assert b"HTTP/1.1 413 " in wire.written
+
+
+class HalfOpen(Wire):
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
+
+
+def test_whoever_is_refused_while_it_sends_can_read_why() -> None:
+    """It was closed at once: what came afterwards was answered with a reset, and the answer lost."""
+    worker, wire = Notes(), HalfOpen()
+    down = Down(worker)  # type: ignore[arg-type]
+    down.connection_made(wire)
+    down.data_received(b"POST /a HTTP/1.1\r\nhost: h\r\ncontent-length: 9999999\r\n\r\n")
+    assert wire.written.startswith(b"HTTP/1.1 413 ")
+    assert wire.ended
+    answered = wire.written
+    for _ in range(100):
+        down.data_received(b"x" * 65_536)
+    assert not wire.closed, "what it still sends is thrown away"
+    down.late()
+    assert wire.aborted, "but not for ever"
+    assert wire.written == answered
+    assert worker.requests == []
+    assert worker.counts.by_status == {413: 1}
+
+
+def test_whoever_goes_on_sending_after_it_was_refused_is_cut_off() -> None:
+    worker, wire = Notes(), HalfOpen()
+    down = Down(worker)  # type: ignore[arg-type]
+    down.connection_made(wire)
+    down.data_received(b"nonsense\r\n\r\n")
+    for _ in range(LINGER_MAX // 1_000_000 + 1):
+        assert not wire.closed
+        down.data_received(b"x" * 1_000_000)
+    assert wire.aborted

@@ -115,6 +115,7 @@ def _gateway(form: GatewayForm, state: Path) -> settings.Gateway:
         key=Path(form.tls.key) if form.tls else None,
         upstream_ca=Path(form.upstream_ca) if form.upstream_ca else None,
         body_max=form.body_max * settings.MIB,
+        connections=form.connections,
         services=tuple(map(_service, form.services)),
         limits=dict(_limits(form.limits)),
         keys=tuple(map(_key, form.keys)),

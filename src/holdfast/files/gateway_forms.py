@@ -170,6 +170,9 @@ class GatewayForm(Strict):
         "", description="who may vouch for https upstreams besides (PEM)"
     )
     body_max: Annotated[int, MEMORY] = Field(32, description="the largest request")
+    connections: Annotated[int, whole(1, 1_000_000)] = Field(
+        10_000, description="connections of one worker at a time; fewer if it may not open as many files"
+    )
     open: Annotated[bool, FLAG] = Field(False, description="nobody needs a key")
     fail_open: Annotated[bool, FLAG] = Field(
         False, description="let requests in when nobody can say what is left of a quota, and book them later"

@@ -31,6 +31,8 @@ HEADERS_MAX = 100
 BACKLOG_MAX = 65_536  # of requests sent before the last was answered
 BODY_PIECE_WITHIN_S = 20.0
 NOT_READ_S = 60.0  # of what we have sent
+LINGER_S = 2.0  # for whoever was refused while it still sends: to close at once would reset the answer away
+LINGER_MAX = 8_388_608
 NEVER = float("inf")
 NOTHING: frozenset[bytes] = frozenset()
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -77,6 +79,7 @@ class Down(asyncio.Protocol):
         "keep_alive",
         "key",
         "length",
+        "linger",
         "method",
         "parser",
         "path",
@@ -103,6 +106,7 @@ class Down(asyncio.Protocol):
         self.again: Again | None = None
         self.backlog = b""
         self.paused = False
+        self.linger = -1  # bytes that are still thrown away before it is closed; -1: it was not refused
         self.peer = ""
         self.peer_hash = 0
 
@@ -113,10 +117,14 @@ class Down(asyncio.Protocol):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.peer = (transport.get_extra_info("peername") or ("",))[0]
             self.peer_hash = zlib.crc32(self.peer.encode())
-        self.worker.downs.add(self)
-        self.deadline = self.worker.now() + self.worker.wanted.head_within_s
+        worker = self.worker
+        worker.downs.add(self)
+        self.deadline = worker.now() + worker.wanted.head_within_s
         self.parser = httptools.HttpRequestParser(self)
         self.fresh()
+        if len(worker.downs) > worker.connections_max:
+            text = f"{worker.connections_max} connections are open, and no more are taken"
+            self.refuse(Answer(503, "too_many_connections", text, "server_error", wait_s=1.0, close=True))
 
     def fresh(self) -> None:
         """Before another head is read."""
@@ -239,6 +247,9 @@ class Down(asyncio.Protocol):
             if not self.head_size:
                 if self.again is not None and self._same_again(self.again, data):
                     return
+                if self.linger >= 0:
+                    self._throw_away(data)
+                    return
                 self.fresh()
                 self.deadline = self.worker.now() + self.worker.wanted.head_within_s
             self.head_size += len(data)
@@ -299,11 +310,26 @@ class Down(asyncio.Protocol):
             self.keep_alive = False
 
     def refuse(self, answer: Answer) -> None:
-        """Before there was a whole request. Nothing after it can be read any more."""
-        if not self.transport.is_closing():
-            self.worker.counts.refused(answer.status)
-            self.transport.write(whole(answer.status, answer.body(), close=True))
+        """Before there was a whole request. Nothing after it can be read any more, but it is taken for a
+        while: whoever still sends would meet a reset, and never read why it was refused."""
+        if self.transport.is_closing() or self.linger >= 0:
+            return
+        self.worker.counts.refused(answer.status)
+        self.transport.write(whole(answer.status, answer.body(), answer.more(), close=True))
+        if not self.transport.can_write_eof():
             self.transport.close()
+            return
+        self.transport.write_eof()
+        self.again = None
+        self.in_head, self.head_size = True, 0
+        self.linger = LINGER_MAX
+        self.deadline = self.worker.now() + LINGER_S
+
+    def _throw_away(self, data: bytes) -> None:
+        self.linger -= len(data)
+        if self.linger < 0:
+            self.linger = 0
+            self.transport.abort()
 
     def finished(self) -> None:
         """The answer is on its way; on to the next request."""
@@ -326,7 +352,7 @@ class Down(asyncio.Protocol):
 
     def late(self) -> None:
         """The worker noticed that the deadline is over."""
-        if self.paused:
+        if self.paused or self.linger >= 0:
             self.transport.abort()
         elif self.head_size or not self.in_head:
             self.refuse(Answer(408, "request_timeout", "the request did not come in time", close=True))

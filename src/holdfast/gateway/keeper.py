@@ -135,6 +135,7 @@ class Keeper:
                 host=wanted.host,
                 port=self.port,
                 body_max=wanted.body_max,
+                connections=wanted.connections,
                 head_within_s=wanted.head_within_s,
                 body_within_s=wanted.body_within_s,
                 idle_s=wanted.idle_s,

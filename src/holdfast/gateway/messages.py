@@ -23,6 +23,7 @@ class Start(Message, frozen=True):
     host: str
     port: int
     body_max: int
+    connections: int
     head_within_s: float
     body_within_s: float
     idle_s: float

@@ -61,6 +61,7 @@ class Gateway(msgspec.Struct, frozen=True):
     key: Path | None = None
     upstream_ca: Path | None = None  # who may vouch for https upstreams, besides those everybody trusts
     body_max: int = 32 * MIB
+    connections: int = 10_000  # at a time, for one worker
     head_within_s: float = 10.0
     body_within_s: float = 300.0
     idle_s: float = 75.0

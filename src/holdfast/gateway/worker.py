@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import random
+import resource
 import ssl
 import sys
 import time
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.link import Link
 
 LOOK_S = 0.1  # how often we look who is late
+FILES_OF_OURS = 64
 GUESSES_MAX = 20  # wrong keys from one address at once
 GUESSES_PER_S = 1.0
 ADDRESSES_KEPT = 4_096
@@ -44,11 +46,18 @@ SAW_MAX = 10_000  # told to the keeper every second; more than this are left out
 BORROW_WITHIN_S = 2.0  # as long as a lease: after that nobody can say what is left
 
 
+def connections_possible() -> int:
+    """By the files this process may open: whoever asks needs one, and the replica that answers another."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, (files - FILES_OF_OURS) // 2)
+
+
 class Worker:
     def __init__(self, wanted: messages.Start, link: "Link", loop: asyncio.AbstractEventLoop) -> None:
         self.loop, self.link = loop, link
         self.wanted = wanted
         self.body_max = wanted.body_max
+        self.connections_max = min(wanted.connections, connections_possible())
         self.now = time.monotonic
         self.draw = random.random
         self.book = Book()
