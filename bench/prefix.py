@@ -6,8 +6,8 @@ what a 70B model leaves of eight accelerators of 80 GB (160 MiB a block). The bo
 cache for all.
 
 Compared: round robin, two random choices, hashing the first two blocks on a ring, the same with a bound of
-1.25 x the mean (the request itself left out), ours, and ours in four processes that know nothing of one
-another.
+1.25 x the mean (the request itself left out), ours, ours in four processes that tell one another what they
+do ten times a second, as workers of a gateway do, and in four that know nothing of one another.
 
 For each: blocks that hit; their share of the bound; the largest load over the mean (load_max: tokens sent
 in all; in_flight_max: tokens in flight over time); dispatches that left a replica above 1.25 x the mean by
@@ -22,13 +22,15 @@ from collections.abc import Iterator
 from time import process_time
 
 from bench._prefix_world import Policy, Prompt, hit_bound, made_up, recorded, serve
-from holdfast.core.gateway.picker import BOUND, NOBODY, Pool
+from holdfast.core.gateway.picker import BOUND, NOBODY, Pool, summed
+from holdfast.core.gateway.prefix import Went
 from holdfast.core.gateway.replicas import Replica, ReplicaSpec
 
 TRACE = "load/mooncake_conversation.jsonl.gz"
 SEED = 7
 POINTS = 100
 MADE_UP = 4_000
+TELL_S = 0.1
 GOLDEN, WIDE = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
@@ -65,7 +67,8 @@ def policies(replicas: int) -> Iterator[tuple[str, Policy]]:
     yield "hashing", Hashing(replicas, bound=0)
     yield "hashing_bounded", Hashing(replicas, bound=BOUND)
     yield "ours", Ours(replicas, processes=1)
-    yield "ours_4_processes", Ours(replicas, processes=4)
+    yield "ours_4_processes", Siblings(replicas, processes=4)
+    yield "ours_4_strangers", Ours(replicas, processes=4)
 
 
 class RoundRobin:
@@ -139,6 +142,38 @@ class Ours:
     def ended(self, prompt: Prompt, at: int) -> None:
         pool, replica = self.owners.pop(id(prompt))
         pool.release(replica, prompt.cost)
+
+
+class Siblings(Ours):
+    """They tell one another where prompts went, and what they have in flight, ten times a second."""
+
+    def __init__(self, replicas: int, processes: int) -> None:
+        super().__init__(replicas, processes)
+        self.said: list[tuple[Pool, Went]] = []
+        self.next = 0.0
+
+    def pick(self, prompt: Prompt) -> int:
+        if prompt.at >= self.next:
+            self.next = prompt.at + TELL_S
+            self._tell()
+        return super().pick(prompt)
+
+    def sent(self, prompt: Prompt, to: int) -> None:
+        super().sent(prompt, to)
+        assert self.picked is not None
+        pool, replica = self.picked
+        went = pool.went(prompt.blocks, "", replica)
+        if went is not None:
+            self.said.append((pool, went))
+
+    def _tell(self) -> None:
+        flying = [(pool, pool.in_flight()) for pool in self.pools]
+        for pool in self.pools:
+            for other, went in self.said:
+                if other is not pool:
+                    pool.told(went)
+            pool.told_load(summed([loads for other, loads in flying if other is not pool]))
+        self.said.clear()
 
 
 def _pool(replicas: int) -> Pool:

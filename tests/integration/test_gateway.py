@@ -199,3 +199,24 @@ async def test_tls_on_both_sides_and_sockets_of_this_machine(tmp_path: Path) -> 
             strangers = Service("toy", ("toy",), (Upstream(f"https://127.0.0.1:{port}"),))
             async with served(tmp_path / "not", strangers) as (_, client):
                 assert (await client.post(CHAT, json=chat())).status_code in (502, 503)
+
+
+async def test_workers_know_what_their_siblings_have_in_flight(tmp_path: Path) -> None:
+    """Each counted the places of a replica for itself: there were as many times more as workers."""
+    long = chat("toy-t5-i50-n100", stream=True, max_tokens=100)
+    async with engine() as one, engine() as other:
+        wanted = service(one.url, other.url, prefix_aware=False, concurrent=1)
+        async with (
+            served(tmp_path, wanted, workers=3) as (_, client),
+            client.stream("POST", CHAT, json=long) as stream,
+        ):
+            pieces = stream.aiter_bytes()
+            await anext(pieces)
+            await asyncio.sleep(0.5)  # they tell one another ten times a second
+            before = [(await each.stats())["requests"] for each in (one, other)]
+            for _ in range(12):
+                headers = {"connection": "close"}
+                assert (await client.post(CHAT, json=chat(), headers=headers)).status_code == 200
+            after = [(await each.stats())["requests"] for each in (one, other)]
+            del pieces  # it would have ended the stream
+    assert sorted(b - a for a, b in zip(before, after, strict=True)) == [0, 12]

@@ -139,6 +139,8 @@ class Exchange:
         service = self.service
         assert service is not None
         service.pool.dispatch(replica, self.cost)
+        if self.worker.siblings is not None:
+            self.worker.siblings.note(self, replica)
         attempt = Try(self, replica, now)
         self.tries.append(attempt)
         self.tried += 1

@@ -53,6 +53,7 @@ class Seat:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.worker = ""  # its name, which no other ever had
         self.link: Link | None = None
         self.pid = 0
         self.ready = False
@@ -90,9 +91,9 @@ class Keeper:
 
     # what changes
 
-    def tell_all(self, message: messages.ToWorker) -> None:
+    def tell_all(self, message: messages.ToWorker, but: Seat | None = None) -> None:
         for seat in self.seats:
-            if seat.link is not None:
+            if seat.link is not None and seat is not but:
                 seat.link.send(message)
 
     def put_key(self, key: Key) -> None:
@@ -128,10 +129,11 @@ class Keeper:
             link.abort()  # nobody we started
             return
         seat.link = link
+        seat.worker = f"{seat.name}.{hello.pid}.{seat.restarts}"
         wanted = self.wanted
         link.send(
             messages.Start(
-                name=f"{seat.name}.{hello.pid}.{seat.restarts}",
+                name=seat.worker,
                 host=wanted.host,
                 port=self.port,
                 body_max=wanted.body_max,
@@ -142,6 +144,7 @@ class Keeper:
                 open=wanted.open,
                 fail_open=wanted.fail_open,
                 close_within_s=CLOSE_WITHIN_S,
+                siblings=len(self.seats) - 1,
                 certificate=str(wanted.certificate or ""),
                 key=str(wanted.key or ""),
                 upstream_ca=str(wanted.upstream_ca or ""),
@@ -171,6 +174,8 @@ class Keeper:
                 self.on_wanting(service)
             case messages.Saw(requests=requests):
                 self.watch.saw(requests)
+            case messages.Shared():
+                self.tell_all(message, but=seat)
             case messages.Hello():
                 pass
 
@@ -211,6 +216,7 @@ class Keeper:
             finally:
                 self._by_pid.pop(process.pid, None)
                 seat.link, seat.ready = None, False
+                self.tell_all(messages.SiblingGone(seat.worker))
             if self.closing:
                 return
             seat.restarts += 1

@@ -3,6 +3,8 @@
 import msgspec
 
 from holdfast.core.gateway.lease import Ask, Grants
+from holdfast.core.gateway.prefix import Went
+from holdfast.core.gateway.replicas import Load
 from holdfast.core.gateway.zombie import Seen
 from holdfast.gateway.counts import Counted
 from holdfast.gateway.settings import Service as ServiceSettings
@@ -13,6 +15,20 @@ SawOne = tuple[str, float, Seen]  # key, when (monotonic: one machine, one clock
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
     pass
+
+
+class Sharing(msgspec.Struct, frozen=True, array_like=True):
+    """Of one service: where prompts went, and what is in flight at each replica."""
+
+    went: list[Went]
+    loads: dict[str, Load]
+
+
+class Shared(Message, frozen=True):
+    """What a worker tells its siblings, by service. The keeper passes it on as it is."""
+
+    worker: str
+    services: dict[str, Sharing]
 
 
 # to a worker
@@ -30,6 +46,7 @@ class Start(Message, frozen=True):
     open: bool
     fail_open: bool
     close_within_s: float
+    siblings: int = 0
     certificate: str = ""  # paths; empty: none
     key: str = ""
     upstream_ca: str = ""
@@ -61,11 +78,17 @@ class ServicesPut(Message, frozen=True):
     services: tuple[ServiceSettings, ...]
 
 
+class SiblingGone(Message, frozen=True):
+    worker: str
+
+
 class Close(Message, frozen=True):
     pass
 
 
-ToWorker = Start | Granted | KeyPut | KeyGone | LimitsPut | Clamped | ServicesPut | Close
+ToWorker = (
+    Start | Granted | KeyPut | KeyGone | LimitsPut | Clamped | ServicesPut | Shared | SiblingGone | Close
+)
 
 
 # to the keeper
@@ -97,4 +120,4 @@ class Saw(Message, frozen=True):
     requests: list[SawOne]
 
 
-ToKeeper = Hello | Ready | Asked | Wanting | CountedNow | Saw
+ToKeeper = Hello | Ready | Asked | Wanting | CountedNow | Saw | Shared

@@ -32,6 +32,7 @@ from holdfast.gateway.exchange import ANYBODY, Exchange
 from holdfast.gateway.messages import SawOne
 from holdfast.gateway.replies import Answer
 from holdfast.gateway.service import Service
+from holdfast.gateway.siblings import Siblings
 from holdfast.model.gateway import Key
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Worker:
         self._ids = 0
         self._id_start = f"req-{os.urandom(5).hex()}".encode()
         self._probing: dict[str, asyncio.Task[None]] = {}
+        self.siblings = Siblings(self) if wanted.siblings else None
 
     # what a request needs
 
@@ -201,6 +203,12 @@ class Worker:
                 self.purse.set_clamp(key_id, share, now)
             case messages.ServicesPut(services=services):
                 self._set_services(services)
+            case messages.Shared():
+                if self.siblings is not None:
+                    self.siblings.told(message)
+            case messages.SiblingGone(worker=worker):
+                if self.siblings is not None:
+                    self.siblings.gone(worker)
             case messages.Close():
                 self.close()
 
@@ -228,6 +236,8 @@ class Worker:
             await asyncio.sleep(LOOK_S)
             ticks += 1
             self._look(self.now())
+            if self.siblings is not None:
+                self.siblings.tell()
             if ticks % 2 == 0:
                 self._report()
             if ticks % 10 == 0:
@@ -295,6 +305,8 @@ class Worker:
         try:
             while not self.closing:
                 await asyncio.sleep(0.05)
+                if looking.done():  # without it nobody would be late any more: end, and begin anew
+                    looking.result()
             server.close()
             ends = self.now() + self.wanted.close_within_s
             while any(down.exchange is not None for down in self.downs) and self.now() < ends:

@@ -33,10 +33,18 @@ than the mean).
 
 import zlib
 from bisect import bisect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from holdfast.core.gateway.prefix import MIX, MIX_MASK, Place
-from holdfast.core.gateway.replicas import STEPS_MAX, STREAMS_UNLIMITED, Level, Replica, ReplicaSpec
+from holdfast.core.gateway.prefix import MIX, MIX_MASK, Place, Went
+from holdfast.core.gateway.replicas import (
+    NO_LOAD,
+    STEPS_MAX,
+    STREAMS_UNLIMITED,
+    Level,
+    Load,
+    Replica,
+    ReplicaSpec,
+)
 
 BOUND = 1.25
 LEFT_OUT_MAX = 0.5  # of the bound
@@ -138,11 +146,12 @@ class Pool:
             return False
         replica.streams -= 1
         before = replica.outstanding
-        left = before - cost if replica.streams and before > cost else 0.0
+        least = replica.elsewhere.cost
+        left = before - cost if replica.streams and before - cost > least else least
         replica.outstanding = left
         replica.load = left / replica.carries
         if cost >= replica.largest:
-            replica.largest = 0.0  # which is the largest now is not known: none is left out until one comes
+            replica.largest = replica.elsewhere.largest  # of ours none is known until another one comes
         if replica.ready:
             level = replica.level
             level.outstanding += left - before
@@ -151,6 +160,37 @@ class Pool:
         elif replica.draining and not replica.streams:
             self.leaving.discard(replica)
         return True
+
+    # -- siblings: other processes that ask the same replicas
+
+    def went(self, prefix: tuple[int, ...] | None, session: str, replica: Replica) -> Went | None:
+        """What to tell them of a request that was just sent there."""
+        names = (_session(session),) if session else prefix
+        return replica.level.places.went(names, replica) if names else None
+
+    def told(self, went: Went) -> None:
+        replica = self.replicas.get(went.replica)
+        if replica is not None and 0 <= went.first < len(went.prefix):
+            replica.level.places.told(went, replica)
+
+    def in_flight(self) -> dict[str, Load]:
+        """What to tell them of ours."""
+        return {each.id: _own(each) for each in self.replicas.values() if each.streams}
+
+    def told_load(self, loads: Mapping[str, Load]) -> None:
+        """What all of them have in flight."""
+        for replica in self.replicas.values():
+            before, now = replica.elsewhere, loads.get(replica.id, NO_LOAD)
+            if before is now:
+                continue
+            replica.elsewhere = now
+            replica.streams_allowed = replica.streams_max - now.streams
+            replica.outstanding += now.cost - before.cost
+            replica.load = replica.outstanding / replica.carries
+            if replica.ready:
+                replica.level.outstanding += now.cost - before.cost
+            if now.largest > replica.largest or replica.largest <= before.largest:
+                replica.largest = now.largest
 
     def learn_speed(self, replica: Replica, tokens: int, seconds: float, now: float) -> None:
         """The pace of a stream that ended: tokens after the first one, and how long they took."""
@@ -242,14 +282,15 @@ class Pool:
         everybody: to be asked now and then, not for each request."""
         ready = [r for level in self._levels for r in level.ready if r.streams_max < STREAMS_UNLIMITED]
         allowed = sum(replica.streams_max for replica in ready)
-        return sum(replica.streams for replica in ready) / allowed if allowed else 0.0
+        streams = sum(replica.streams + replica.elsewhere.streams for replica in ready)
+        return streams / allowed if allowed else 0.0
 
     def room(self, now: float) -> bool:
         """Whether those who wait should be let go: somebody is free, or due for a trial. Failing open is for
         those who just came: who waits would be sent to the dead as fast as it comes back."""
         return any(
             (replica.health.usable(now) or replica.health.trial_due(now))
-            and replica.streams < replica.streams_max
+            and replica.streams < replica.streams_allowed
             for level in self._levels
             for replica in level.members
         )
@@ -258,7 +299,7 @@ class Pool:
 def _trial(level: Level, now: float, exclude: Collection[str]) -> Replica | None:
     level.weigh(now)
     for replica in level.members:
-        free = replica.streams < replica.streams_max and replica.id not in exclude
+        free = replica.streams < replica.streams_allowed and replica.id not in exclude
         if free and replica.health.trial_due(now):
             replica.health.take_trial(now)
             level.weigh(now)
@@ -266,11 +307,32 @@ def _trial(level: Level, now: float, exclude: Collection[str]) -> Replica | None
     return None
 
 
+def summed(several: Iterable[Mapping[str, Load]]) -> dict[str, Load]:
+    """What several have in flight together."""
+    found: dict[str, Load] = {}
+    for loads in several:
+        for id, load in loads.items():
+            had = found.get(id, NO_LOAD)
+            largest = max(had.largest, load.largest)
+            found[id] = Load(had.cost + load.cost, largest, had.streams + load.streams)
+    return found
+
+
+def _own(replica: Replica) -> Load:
+    theirs = replica.elsewhere
+    largest = replica.largest if replica.largest > theirs.largest else 0.0  # else it may be theirs
+    return Load(replica.outstanding - theirs.cost, largest, replica.streams)
+
+
+def _session(name: str) -> int:
+    return zlib.crc32(name.encode()) | SESSION
+
+
 def _may(replica: Replica, now: float, exclude: Collection[str]) -> bool:
     """When failing open: ejected or not, but not cooling, full or tried."""
     health = replica.health
     cooling = not health.ejected and health.barred_until > now
-    return not cooling and replica.streams < replica.streams_max and replica.id not in exclude
+    return not cooling and replica.streams < replica.streams_allowed and replica.id not in exclude
 
 
 def _choose(
@@ -288,7 +350,7 @@ def _choose(
     limit = BOUND * (level.outstanding + cost) / level.carries
     place: Place | None = None
     if session:
-        place = level.places.find_session(zlib.crc32(session.encode()) | SESSION)
+        place = level.places.find_session(_session(session))
     elif prefix:
         place = level.places.find(prefix)
     if place is not None:
@@ -357,7 +419,7 @@ def _fits(replica: Replica, cost: float, limit: float, now: float) -> bool:
     return (
         replica.outstanding + cost - left_out <= most
         and replica.health.barred_until <= now
-        and replica.streams < replica.streams_max
+        and replica.streams < replica.streams_allowed
     )
 
 
@@ -367,7 +429,7 @@ def _least(ready: list[Replica], now: float, exclude: Collection[str]) -> Replic
         if best is None or replica.load < best.load:
             if (
                 replica.health.barred_until <= now
-                and replica.streams < replica.streams_max
+                and replica.streams < replica.streams_allowed
                 and replica.id not in exclude
             ):
                 best = replica

@@ -48,12 +48,24 @@ class ReplicaSpec(msgspec.Struct, frozen=True):
             raise ValueError(f"the weight of {self.id} is {self.weight}; it must be above 0")
 
 
+class Load(msgspec.Struct, frozen=True, array_like=True):
+    """What one process, or several together, have in flight at a replica."""
+
+    cost: float = 0.0
+    largest: float = 0.0
+    streams: int = 0
+
+
+NO_LOAD = Load()
+
+
 class Replica:
     __slots__ = (
         "address",
         "carries",
         "connection_pool",
         "draining",
+        "elsewhere",
         "health",
         "id",
         "largest",
@@ -64,6 +76,7 @@ class Replica:
         "ready",
         "speed",
         "streams",
+        "streams_allowed",
         "streams_max",
         "weight",
     )
@@ -76,8 +89,9 @@ class Replica:
         self.weight = 0.0
         self.priority = 0
         self.streams_max = 0
+        self.elsewhere = NO_LOAD  # what siblings of this process have sent, as they last said
         self.alter(spec)
-        self.outstanding = 0.0  # token cost in flight
+        self.outstanding = 0.0  # token cost in flight, theirs too
         self.streams = 0
         self.largest = 0.0  # cost of one request in flight: the largest, or less when that is not known
         self.speed = 0.0  # tokens per second of a stream; 0: not known
@@ -93,6 +107,7 @@ class Replica:
         before = (self.weight, self.priority, self.streams_max)
         self.weight, self.priority = spec.weight, spec.priority
         self.streams_max = spec.streams_max or STREAMS_UNLIMITED
+        self.streams_allowed = self.streams_max - self.elsewhere.streams
         return before != (self.weight, self.priority, self.streams_max)
 
     def __repr__(self) -> str:
