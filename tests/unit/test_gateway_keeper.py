@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 
 from holdfast.core.gateway.lease import Ask, Part, counter
-from holdfast.gateway import messages, settings
+from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin
+from holdfast.gateway.counts import Counted, ServiceCounted
 from holdfast.gateway.keeper import Keeper
 from holdfast.model.gateway import Grade, Limits, scope_of_key
 from holdfast.wire.keys import KeyWanted
@@ -94,3 +95,51 @@ async def test_a_clamped_key_of_the_configuration_can_be_restored(tmp_path: Path
         assert found.json()["grade"] == "fine"
         assert (await client.post("/v1/keys/nobody/restore", json={})).status_code == 404
     assert clamped(ours) == {}
+
+
+def counted(requests: int, in_flight: int = 0) -> Counted:
+    buckets = [requests, 0, 1]
+    service = ServiceCounted(
+        "toy",
+        requests,
+        {200: requests},
+        10,
+        5,
+        1,
+        0,
+        0,
+        in_flight,
+        2,
+        30,
+        1.5,
+        (),
+        buckets,
+        0.5,
+        buckets,
+        0.25,
+    )
+    return Counted(3, {401: 2}, (service,))
+
+
+def metric(ours: Keeper, name: str) -> float:
+    page, _ = metrics.page(ours)
+    lines = [line for line in page.decode().splitlines() if line.startswith(name)]
+    return sum(float(line.split()[-1]) for line in lines)
+
+
+def test_counters_do_not_fall_when_a_worker_ends(tmp_path: Path) -> None:
+    """The sum over workers fell by what the ended one had counted: whoever takes its rate sees a leap."""
+    ours = keeper(tmp_path)
+    [seat] = ours.seats
+    for requests in (7, 5):
+        ours.heard(seat, messages.CountedNow(counted(requests, in_flight=4)))
+        ours.left(seat)
+    assert metric(ours, "holdfast_gateway_requests_total") == 12
+    ours.heard(seat, messages.CountedNow(counted(2, in_flight=1)))
+    assert metric(ours, "holdfast_gateway_requests_total") == 14
+    assert metric(ours, "holdfast_gateway_refused_requests_total") == 6
+    assert metric(ours, "holdfast_gateway_prompt_tokens_total") == 30
+    assert metric(ours, "holdfast_gateway_first_token_seconds_count") == 14 + 3
+    assert metric(ours, "holdfast_gateway_in_flight") == 1, "nothing of the ended is in flight"
+    assert metric(ours, "holdfast_gateway_connections") == 3
+    assert metric(ours, "holdfast_gateway_queue_tokens") == 30

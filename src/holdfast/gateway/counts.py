@@ -1,5 +1,6 @@
 """What a worker counts, as it tells its keeper: the numbers so far, by service."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,9 +43,50 @@ class ServiceCounted(msgspec.Struct, frozen=True):
 
 
 class Counted(msgspec.Struct, frozen=True):
-    connections: int
-    refused: dict[int, int]
-    services: tuple[ServiceCounted, ...]
+    connections: int = 0
+    refused: dict[int, int] = {}
+    services: tuple[ServiceCounted, ...] = ()
+
+
+COUNTED = (
+    "requests",
+    "prompt_tokens",
+    "completion_tokens",
+    "retries",
+    "hedged",
+    "continued",
+    "first_tokens_s",
+    "gaps_s",
+)
+
+
+def of_the_ended(before: Counted, ended: Counted) -> Counted:
+    """What workers that have ended counted, all together: counters that only rise must not fall with them."""
+    services = {each.name: each for each in before.services}
+    for each in ended.services:
+        services[each.name] = _sum(services.get(each.name), each)
+    return Counted(0, added((before.refused, ended.refused)), tuple(services.values()))
+
+
+def _sum(one: ServiceCounted | None, other: ServiceCounted) -> ServiceCounted:
+    at_rest = {"in_flight": 0, "queue": 0, "queue_tokens": 0, "oldest_wait_s": 0.0, "replicas": ()}
+    if one is None:
+        return msgspec.structs.replace(other, **at_rest)
+    sums = {name: getattr(one, name) + getattr(other, name) for name in COUNTED}
+    lists = {
+        name: [a + b for a, b in zip(getattr(one, name), getattr(other, name), strict=True)]
+        for name in ("first_tokens", "gaps")
+    }
+    by_status = added((one.by_status, other.by_status))
+    return ServiceCounted(name=one.name, by_status=by_status, **sums, **lists, **at_rest)  # type: ignore[arg-type]
+
+
+def added(parts: Iterable[dict[int, int]]) -> dict[int, int]:
+    total: dict[int, int] = {}
+    for part in parts:
+        for status, count in part.items():
+            total[status] = total.get(status, 0) + count
+    return total
 
 
 class Counts:

@@ -20,7 +20,7 @@ import structlog
 from holdfast.core.gateway.lease import Ask, Broker
 from holdfast.gateway import messages, settings
 from holdfast.gateway.budgets import Budgets
-from holdfast.gateway.counts import Counted
+from holdfast.gateway.counts import Counted, of_the_ended
 from holdfast.gateway.keyring import Keyring
 from holdfast.gateway.link import Link
 from holdfast.gateway.watch_keys import KeyWatch
@@ -87,6 +87,7 @@ class Keeper:
         self.closing = False
         self.borrow: Callable[[Link, Ask], None] | None = None  # none: from our own broker
         self.on_wanting: Callable[[str], None] = lambda service: None
+        self.ended = Counted()  # what workers counted that are no more
         self._by_pid: dict[int, Seat] = {}
 
     # what changes
@@ -179,6 +180,13 @@ class Keeper:
             case messages.Hello():
                 pass
 
+    def left(self, seat: Seat) -> None:
+        """Its worker has ended."""
+        if seat.counted is not None:
+            self.ended = of_the_ended(self.ended, seat.counted)
+        seat.link, seat.ready, seat.counted = None, False, None
+        self.tell_all(messages.SiblingGone(seat.worker))
+
     def _lend(self, link: Link, ask: Ask, now: float) -> None:
         if self.borrow is not None:
             self.borrow(link, ask)
@@ -215,8 +223,7 @@ class Keeper:
                 raise
             finally:
                 self._by_pid.pop(process.pid, None)
-                seat.link, seat.ready = None, False
-                self.tell_all(messages.SiblingGone(seat.worker))
+                self.left(seat)
             if self.closing:
                 return
             seat.restarts += 1

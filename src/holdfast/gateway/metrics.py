@@ -1,6 +1,6 @@
 """The metrics of a gateway, added up over its workers, after the conventions of Prometheus."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -9,7 +9,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from holdfast.core.gateway.tries import upper_end
-from holdfast.gateway.counts import ServiceCounted
+from holdfast.gateway.counts import ServiceCounted, added
 
 if TYPE_CHECKING:
     from holdfast.gateway.keeper import Keeper
@@ -26,7 +26,8 @@ class Added(Collector):
         self.keeper = keeper
 
     def collect(self) -> Iterator[Metric]:
-        told = [seat.counted for seat in self.keeper.seats if seat.counted is not None]
+        seats = [seat.counted for seat in self.keeper.seats if seat.counted is not None]
+        told = [*seats, self.keeper.ended]
         yield GaugeMetricFamily(
             "holdfast_gateway_workers", "Workers that serve.", sum(seat.ready for seat in self.keeper.seats)
         )
@@ -120,11 +121,3 @@ def _histogram(title: str, text: str, field: str, by_name: dict[str, list[Servic
             buckets.append((f"{upper_end(at):.6g}" if at < len(counts) - 1 else "+Inf", float(so_far)))
         family.add_metric([name], buckets, sum(getattr(part, f"{field}_s") for part in parts))
     return family
-
-
-def added(parts: Iterable[dict[int, int]]) -> dict[int, int]:
-    total: dict[int, int] = {}
-    for part in parts:
-        for status, count in part.items():
-            total[status] = total.get(status, 0) + count
-    return total
