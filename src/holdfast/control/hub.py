@@ -24,7 +24,7 @@ from holdfast.control.term import Term
 from holdfast.core.desired import desired_set, events_of
 from holdfast.model import event as ev
 from holdfast.model.node import JOINED, Answer
-from holdfast.model.units import NEVER, Instant, Millis
+from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.ports.clock import Clock
 from holdfast.wire.messages import (
@@ -40,7 +40,6 @@ from holdfast.wire.messages import (
     Probed,
     ReadLog,
     Reports,
-    Silence,
     StopLog,
     Used,
     Welcome,
@@ -346,14 +345,14 @@ class Hub:
             del self._logs[number]
             session.send(StopLog(number))
 
-    def silence(self, node: str, for_ms: Millis) -> None:
-        """Chaos: cuts a node off from us, and us from it."""
+    def may_be_silenced(self, node: str) -> Session:
+        """Chaos: who can be cut off from us, and we from it."""
         session = self.connected(node)
         if session is None:
             raise Gone(f"{node} is not connected")
         if session.hello is None or not session.hello.chaos:
             raise PermissionError(f"{node} was started without --allow-chaos")
-        session.send(Silence(for_ms))
+        return session
 
 
 def _put(parts: "asyncio.Queue[LogPart]", part: LogPart) -> None:

@@ -14,6 +14,7 @@ it in this process, or nobody had begun it: what is held under our name besides 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -25,6 +26,7 @@ from holdfast.control.hub import Gone, Hub
 from holdfast.control.load import Load
 from holdfast.control.metrics import Metrics
 from holdfast.control.perform import Performer, Providers
+from holdfast.control.session import Session
 from holdfast.control.term import Over, Term
 from holdfast.control.together import together
 from holdfast.core.detect import Senses
@@ -41,7 +43,7 @@ from holdfast.ports.provider import Provider
 from holdfast.ports.registry import Registry
 from holdfast.ports.store import Leadership, Store
 from holdfast.ports.telemetry import Telemetry
-from holdfast.wire.messages import Used
+from holdfast.wire.messages import Silence, Used
 
 LEADER_TTL_MS = 3 * SECOND
 ASK_EVERY_S = 1.0
@@ -49,6 +51,8 @@ FOLLOW_EVERY_S = 0.25
 SOON_S = 0.02
 ANNOUNCE_EVERY_S = 15.0
 HISTORY = 2_000  # lines looked through for a replica that has ended
+
+Harm = Callable[[], Awaitable[None]]
 
 log = structlog.get_logger("holdfast.leader")
 
@@ -200,33 +204,35 @@ class Plane:
         """Whoever takes it next brings a join token."""
         await self.hub.enrolment.forget(node)
 
-    async def chaos(self, deed: str, node: str, for_ms: int) -> None:
+    def harm(self, deed: str, node: str, for_ms: int) -> Harm:
+        """Chaos: what is to be called to do it. Refused here, nothing has happened and nothing is told."""
         known = self.world.nodes.get(node)
         if known is None:
             raise LookupError(f"there is no node {node}")
         if deed == "partition":
-            try:
-                self.hub.silence(node, for_ms)
-            except (Gone, PermissionError) as error:
-                raise Unsupported(str(error)) from None
-            return
+            self._speaker(node)
+            return partial(self._silence, node, for_ms)
         provider = self.providers(self.world.pools[known.pool])
         if deed == "notice":
-            await self._market_of(provider, known.pool).notice(node, for_ms)
-            return
+            return partial(self._market_of(provider, known.pool).notice, node, for_ms)
         if not isinstance(provider, Chaos):
             raise Unsupported(f"nodes of the pool {known.pool} cannot be harmed on purpose")
-        deeds: dict[str, Callable[[str], Awaitable[None]]] = {
-            "kill": provider.kill,
-            "hang": provider.hang,
-            "resume": provider.resume,
-        }
-        await deeds[deed](node)
+        deeds = {"kill": provider.kill, "hang": provider.hang, "resume": provider.resume}
+        return partial(deeds[deed], node)
 
-    async def sell_out(self, pool: str, offer: str, for_ms: int) -> None:
-        """Chaos: nothing can be had there for so long."""
+    async def _silence(self, node: str, for_ms: int) -> None:
+        self._speaker(node).send(Silence(for_ms))
+
+    def _speaker(self, node: str) -> Session:
+        try:
+            return self.hub.may_be_silenced(node)
+        except (Gone, PermissionError) as error:
+            raise Unsupported(str(error)) from None
+
+    def sell_out(self, pool: str, offer: str, for_ms: int) -> Harm:
+        """Chaos: nothing can be had there for so long. As `harm`."""
         provider = self.providers(self.world.pools[pool])
-        await self._market_of(provider, pool).sell_out(pool, offer, for_ms)
+        return partial(self._market_of(provider, pool).sell_out, pool, offer, for_ms)
 
     def _market_of(self, provider: Provider, pool: str) -> MarketChaos:
         if not isinstance(provider, MarketChaos):
