@@ -208,7 +208,10 @@ def test_a_command_that_takes_long_says_so_on_stderr_alone(
     told = holdfast("sim", "run", short)
     assert told.out == quiet
     assert "of 0.03333 hours after" in told.err
-    for words in (("sim", "sweep", "--seeds", "1", "--nodes", "5", "--hours", "0.2"), ("sim", "what-if", short)):
+    for words in (
+        ("sim", "sweep", "--seeds", "1", "--nodes", "5", "--hours", "0.2"),
+        ("sim", "what-if", short),
+    ):
         told = holdfast(*words, "--jobs", "1", "--json")
         json.loads(told.out)
         assert " after " in told.err

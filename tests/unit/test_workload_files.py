@@ -661,10 +661,10 @@ def test_a_scale_that_makes_no_sense_is_told(lines: str, words: str) -> None:
             ],
         ),
         (
-            "per_replica: { queue: 1 }\n  query: { queue: '', in_fligth: x }",
+            "per_replica: { queue: 1 }\n  query: { queue: '', cup: x }",
             [
                 'query.queue: expected a query in quotes, got "". Try: queue: "sum(waiting)"',
-                "query.in_fligth: expected a known field, got one that does not exist. Did you mean: in_flight",
+                "query.cup: expected a known field, got one that does not exist. Did you mean: cpu",
             ],
         ),
     ],
