@@ -3,6 +3,7 @@
 import math
 from collections import deque
 
+import msgspec
 import numpy as np
 
 from bench._scaling_world import STEP_S, Load
@@ -11,7 +12,8 @@ from holdfast.core.scaling import Standing, Wishes, ours, target_tracking
 from holdfast.model.scale import Scale
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
 
-SCALE = Scale(min=1, max=1_000_000, confidence=0.95)
+DEFAULT = Scale(min=1, max=1_000_000)  # as a workload file that says nothing of it
+SCALE = msgspec.structs.replace(DEFAULT, confidence=0.95)
 
 
 class Ours:

@@ -1,19 +1,20 @@
 """How many replica-hours does it take to serve recorded load, and how much of it is left unserved?
 
-Every record of load, with cold starts of 60, 300 and 600 s, for ours, Kubernetes' autoscaler (hpa),
-Knative's (kpa), SkyServe's, and one that looks ahead into the record as far as a cold start. Hours are a
-multiple of the ideal; a flap is a change of direction of the wanted number. `bench/_scaling_world.py` says
-how it is counted.
+Every record of load, with cold starts of 60, 300 and 600 s, for ours with a confidence of 0.95 and with the
+one that a workload file gets that says nothing, Kubernetes' autoscaler (hpa), Knative's (kpa), SkyServe's,
+and one that looks ahead into the record as far as a cold start. Hours are a multiple of the ideal; a flap is
+a change of direction of the wanted number. `bench/_scaling_world.py` says how it is counted.
 """
 
 import argparse
 
-from bench._scaling_policies import Hpa, Kpa, LookAhead, Ours, SkyServe
+from bench._scaling_policies import DEFAULT, Hpa, Kpa, LookAhead, Ours, SkyServe
 from bench._scaling_world import STEP_S, Lane, Load, Maker, follow, loads, synthetic
 
 COLD_STARTS_S = (60, 300, 600)
 POLICIES: dict[str, Maker] = {
     "ours": lambda load, cold: Ours(),
+    "ours_default": lambda load, cold: Ours(DEFAULT),
     "hpa": lambda load, cold: Hpa(),
     "kpa": lambda load, cold: Kpa(),
     "skyserve": lambda load, cold: SkyServe(),

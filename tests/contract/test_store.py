@@ -22,7 +22,7 @@ from holdfast.model.units import SECOND, Millis
 from holdfast.model.verdict import Evidence, Level, Verdict
 from holdfast.model.workload import Training, Workload
 from holdfast.ports.errors import Fenced, NotFound, OutcomeUnknown, PortError, Unreachable
-from holdfast.ports.store import ABSENT_MS, Leadership, Snapshot, Store
+from holdfast.ports.store import ABSENT_MS, TAILS_BYTES_MAX, Leadership, Snapshot, Store, Tail
 from holdfast.sim.store import CrashPoint, SimStore
 from tests.contract.conftest import Run
 from tests.contract.databases import Failing, postgres_database, sqlite_database
@@ -534,6 +534,8 @@ CALLS: dict[str, Callable[[Store], Coroutine[Any, Any, object]]] = {
     "save": lambda store: store.save(1, Snapshot(0, b"")),
     "latest": lambda store: store.latest(),
     "history": lambda store: store.history(),
+    "keep_tails": lambda store: store.keep_tails((tail("web/0.1"),)),
+    "tail": lambda store: store.tail("web/0.1"),
 }
 
 
@@ -580,6 +582,37 @@ def test_control_planes_learn_of_one_another_and_forget_who_stays_away(rig: Rig,
     assert run(rig.store.announce("cp-1", "http://uno")) == ("http://uno", "http://two")
     rig.wait(2 * SLACK)
     assert run(rig.store.announce("cp-1", "http://uno")) == ("http://uno",)
+
+
+# the last words of replicas
+
+
+def tail(replica: str, data: bytes = b"bye\n", at: int = NOW) -> Tail:
+    return Tail(replica, "n1", data, written=10_000, at=at)
+
+
+def test_the_end_of_what_a_replica_wrote_comes_back_as_it_was(store: Store, run: Run) -> None:
+    said = (tail("web/0.1", bytes(range(256))), tail("job/0.1", b""))
+    run(store.keep_tails(said))
+    assert [run(store.tail(each.replica)) for each in said] == list(said)
+    assert run(store.tail("web/0.2")) is None
+    run(store.keep_tails((tail("web/0.1", b"again"),)))
+    assert run(store.tail("web/0.1")) == tail("web/0.1", b"again")
+
+
+def test_of_too_much_that_replicas_wrote_the_oldest_goes(store: Store, run: Run) -> None:
+    for number in range(20):
+        run(store.keep_tails((tail(f"web/0.{number}", b"x" * (TAILS_BYTES_MAX // 16), at=NOW + number),)))
+    there = [run(store.tail(f"web/0.{number}")) is not None for number in range(20)]
+    assert there == sorted(there), "the newest are kept"
+    assert 12 <= sum(there) <= 16
+
+
+def test_what_replicas_wrote_is_forgotten_with_the_history_of_that_time(store: Store, run: Run) -> None:
+    run(store.keep_tails((tail("old/0.1", at=5), tail("new/0.1", at=7))))
+    run(store.prune(6))
+    assert run(store.tail("old/0.1")) is None
+    assert run(store.tail("new/0.1")) is not None
 
 
 # forgetting

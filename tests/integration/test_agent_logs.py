@@ -3,11 +3,13 @@
 import asyncio
 from pathlib import Path
 
-from holdfast.agent.tails import PART_BYTES, READERS_MAX
+from holdfast.agent.tails import LAST_BYTES, LAST_BYTES_ALL, PART_BYTES, READERS_MAX, last_words
+from holdfast.core.node import Report
 from holdfast.model.event import Ended
-from holdfast.wire.messages import Beat, LogPart, ReadLog, StopLog
+from holdfast.wire.messages import Beat, LogPart, ReadLog, Reports, StopLog, Wrote
 from tests.agent_rig import agent
 from tests.hub_twin import HubTwin, Line, desired, lived, until, wanted
+from tests.runtime_twin import RuntimeTwin
 
 
 def parts(line: Line, request: int) -> list[LogPart]:
@@ -114,3 +116,35 @@ async def test_a_control_plane_that_does_not_read_holds_up_the_log_and_not_the_a
         line.deaf.clear()
         assert await end(line, 1) == ""
     assert len(read(line, 1)) == len(log)
+
+
+def told(line: Line) -> dict[str, Wrote]:
+    return {name: wrote for reports in line.all(Reports) for name, wrote in reports.tails.items()}
+
+
+@lived
+async def test_the_end_of_a_log_comes_with_the_report_that_its_replica_ended(tmp_path: Path) -> None:
+    long = bytes(range(256)) * 1_000
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed()
+        line.say(desired(1, wanted("web/0.1"), wanted("web/1.1"), wanted("web/2.1")))
+        for name in ("web/0.1", "web/1.1", "web/2.1"):
+            await line.report(name, "started")
+        rig.runtime.disk.logs |= {"web/0.1": b"short\n", "web/1.1": long}
+        for name in ("web/0.1", "web/1.1", "web/2.1"):
+            rig.runtime.end(name, Ended.DONE)
+            await line.report(name, "ended")
+        assert told(line) == {
+            "web/0.1": Wrote(b"short\n", 6),
+            "web/1.1": Wrote(long[-LAST_BYTES:], len(long)),
+        }
+
+
+def test_many_that_end_together_share_what_fits_before_the_next_beat() -> None:
+    runtime = RuntimeTwin()
+    reports = [Report(f"web/{number}.1", "ended", Ended.STOPPED) for number in range(1_000)]
+    runtime.disk.logs |= {report.replica: b"x" * LAST_BYTES for report in reports}
+    words = last_words(runtime, reports)
+    assert len(words) == len(reports)
+    assert LAST_BYTES_ALL * 0.9 < sum(len(wrote.data) for wrote in words.values()) <= LAST_BYTES_ALL
+    assert {wrote.written for wrote in words.values()} == {LAST_BYTES}

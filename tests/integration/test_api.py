@@ -18,7 +18,7 @@ from holdfast.model import event as ev
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
-from holdfast.ports.errors import Full
+from holdfast.ports.errors import Full, Unreachable
 from holdfast.sim.store import CrashPoint, SimStore
 from tests.planes import World, until
 from tests.served import ONCE, WEB, YAML, Served, answered, served
@@ -411,6 +411,10 @@ async def test_nodes_are_harmed_on_purpose_where_that_is_possible() -> None:
         assert "--allow-chaos" in problem["detail"]
         await api.post("/v1/chaos/kill", {"node": "n2"}, 404)
         await api.post("/v1/chaos/burn", {"node": "n1"}, 422)
+        assert [line for line in await chaos_told(api) if "kill" not in line] == [
+            "chaos: hang, asked for by hand",
+            "chaos: resume, asked for by hand",
+        ], "what was refused did not happen"
 
 
 class Marketplace(Harmful):
@@ -443,6 +447,7 @@ async def test_markets_that_are_not_ours_say_so() -> None:
         (pool,) = await api.get("/v1/pools")
         for deed, body in (("notice", {"node": "n1"}), ("sell-out", {"pool": pool["name"]})):
             assert "not ours to change" in (await api.post(f"/v1/chaos/{deed}", body, 409))["detail"]
+        assert await chaos_told(api) == []
 
 
 async def test_only_a_dead_node_is_forgotten() -> None:
@@ -455,6 +460,27 @@ async def test_only_a_dead_node_is_forgotten() -> None:
 async def test_nodes_that_cannot_be_harmed_say_so() -> None:
     async with served("n1") as api:
         assert "cannot be harmed" in (await api.post("/v1/chaos/kill", {"node": "n1"}, 409))["detail"]
+        assert await chaos_told(api) == [], "history does not tell of harm that was refused"
+
+
+class Sturdy(Harmful):
+    """Nodes that may be harmed, if only it worked."""
+
+    async def kill(self, node: str) -> None:
+        raise Unreachable("the machine does not answer")
+
+
+async def test_harm_that_came_to_nothing_is_told_as_that() -> None:
+    async with served("n1", world=World(provider=Sturdy())) as api:
+        await api.post("/v1/chaos/kill", {"node": "n1"}, 503)
+        assert await chaos_told(api) == [
+            "chaos: kill, asked for by hand",
+            "chaos: kill did not work: the machine does not answer",
+        ]
+
+
+async def chaos_told(api: Served) -> list[str]:
+    return [line["text"] for line in await api.get("/v1/events") if line["text"].startswith("chaos")]
 
 
 # probes

@@ -11,12 +11,15 @@ import pytest
 
 from holdfast.api import history, streams
 from holdfast.api.app import close
+from holdfast.core.node import Report
 from holdfast.model import event as ev
 from holdfast.model.action import ReleaseBrake
+from holdfast.model.event import Ended
 from holdfast.model.plan import Plan
+from holdfast.ports.store import Tail
 from holdfast.sim.emulated import EmulatedAgent
 from holdfast.sim.store import SimStore
-from holdfast.wire.messages import LogPart, ReadLog, StopLog
+from holdfast.wire.messages import LogPart, ReadLog, Reports, StopLog, Wrote
 from tests.planes import World, until
 from tests.served import ONCE, WEB, Served, answered, served
 
@@ -240,6 +243,7 @@ class Talkative(EmulatedAgent):
     """An agent with a log to read."""
 
     log = b"".join(b"line %d\n" % number for number in range(1_000))
+    forgets = False
     asked: list[ReadLog]
     stopped: list[int]
 
@@ -247,6 +251,9 @@ class Talkative(EmulatedAgent):
         match message:
             case ReadLog(request=request, offset=offset, follow=follow):
                 self.asked.append(message)
+                if self.forgets:
+                    self.send(LogPart(request, b"", end=True, why=f"nothing of {message.replica} is here"))
+                    return
                 data = self.log[offset:]
                 for start in range(0, len(data), 1_000):
                     self.send(LogPart(request, data[start : start + 1_000]))
@@ -318,3 +325,38 @@ async def test_a_log_that_cannot_be_had_says_why() -> None:
         gone = await api.client.get("/v1/log?replica=web/0.1")
         assert answered(gone, 503)["detail"] == "n1 is not connected"
         assert api.edge.streams.open == 0
+
+
+async def test_the_end_of_a_log_is_kept_when_its_replica_has_ended_and_its_node_is_gone() -> None:
+    async with served("n1") as api:
+        agent = await talkative(api)
+        lie = Wrote(b"I was not here\n", 15)
+        end = Wrote(agent.log[-5_000:], len(agent.log))
+        report = Report("web/0.1", "ended", Ended.FAILED, why="exit code 1")
+        first = agent.machine.first_report + len(agent.machine.reports)
+        agent.send(Reports(first, (report,), {"web/0.1": end, "web/0.9": lie}))
+        await until(lambda: "web/0.1" not in api.plane.world.replicas)
+        whole = await api.client.get("/v1/log?replica=web/0.1")
+        assert whole.content == agent.log, "the node has all of it"
+        assert "holdfast-note" not in whole.headers
+        agent.hang_up()
+        await until(lambda: api.plane.hub.connected("n1") is None)
+        kept = await api.client.get("/v1/log?replica=web/0.1")
+        assert kept.content == agent.log[-5_000:]
+        note = "web/0.1 has ended and n1 is not connected; this is the last 5,000 of 8,890 bytes"
+        assert kept.headers["holdfast-note"] == note
+        tail = await api.client.get("/v1/log?replica=web/0.1&tail_bytes=9&follow=true")
+        assert tail.content == b"line 999\n"
+        await api.get("/v1/log?replica=web/0.9", 404)
+        assert await api.plane.store.tail("web/0.9") is None, "nobody speaks for another's replica"
+
+
+async def test_a_node_that_has_forgotten_a_log_is_not_the_last_word() -> None:
+    async with served("n1") as api:
+        agent = await talkative(api)
+        agent.forgets = True
+        tail = Tail("web/0.9", "n1", b"bye\n", written=4, at=1)
+        await api.plane.store.keep_tails((tail,))
+        kept = await api.client.get("/v1/log?replica=web/0.9")
+        assert kept.content == b"bye\n"
+        assert kept.headers["holdfast-note"].endswith("nothing of web/0.9 is here; this is all that it wrote")

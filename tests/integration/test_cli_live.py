@@ -229,6 +229,23 @@ def test_logs_go_on_with_the_next_copy_when_a_node_is_killed(
     assert holdfast(fleet, "delete", "talk", "--wait").code == 0
 
 
+def test_what_a_job_said_is_still_there_when_its_node_is_gone(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "say.yaml", f"kind: job\nname: say\ncommand: seq 3\n{TINY}")
+    assert holdfast(fleet, "apply", file, "--wait").code == 0
+    node = next(
+        line["node"] for line in holdfast(fleet, "events", "--workload", "say", "--json").json if line["node"]
+    )
+    assert "killed" in holdfast(fleet, "chaos", "kill", node).out
+    until(lambda: all(each["name"] != node for each in holdfast(fleet, "nodes", "--json").json))
+    told = holdfast(fleet, "logs", "say")
+    assert (told.code, told.out) == (0, "say/0.1  1\nsay/0.1  2\nsay/0.1  3\n")
+    assert told.err == f"say/0.1 has ended and {node} is gone; this is all that it wrote\n"
+    assert holdfast(fleet, "logs", "say/0.1", "--tail", "1").out == "3\n"
+    assert holdfast(fleet, "delete", "say", "--wait").code == 0
+
+
 def test_events_are_followed_as_they_happen(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast.cli.main", "events", "-f", "--limit", "1", "--json"]
     environment = {**os.environ, "HOLDFAST_DIR": str(fleet)}

@@ -26,7 +26,7 @@ from holdfast.model import event as ev
 from holdfast.model.units import HOUR, SECOND
 from holdfast.ports.errors import Denied, Throttled, Unreachable
 from holdfast.ports.registry import Identity
-from holdfast.ports.store import Leadership, Snapshot
+from holdfast.ports.store import Leadership, Snapshot, Tail
 from tests.journal_writers import entry
 from tests.postgres import Postgres
 
@@ -83,9 +83,11 @@ async def test_what_was_written_is_there_when_the_store_is_opened_again(url: str
     async with opened(url) as store:
         await store.append(await led(store), 0, (entry(1),))
         await store.save(1, Snapshot(1, b"body"))
+        await store.keep_tails((Tail("web/0.1", "n1", b"bye\n", 4, 1),))
     async with opened(url) as store:
         assert await store.read() == (entry(1),)
         assert await store.latest() == Snapshot(1, b"body")
+        assert await store.tail("web/0.1") == Tail("web/0.1", "n1", b"bye\n", 4, 1)
         assert (await store.leader()).leader == "cp-1"
 
 

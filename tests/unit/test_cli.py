@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import __version__
-from holdfast.cli import complete, picture, sim_sweep
+from holdfast.cli import complete, picture, progress, sim_sweep
 from holdfast.cli.main import app, main
 from holdfast.sim import sweep
 
@@ -189,6 +190,31 @@ def test_a_small_sweep_ends_well_and_gives_json(holdfast: Holdfast) -> None:
     assert told.err == ""
     assert result["seeds"] == 1
     assert told.code == (0 if result["fine"] else 1)
+
+
+def test_who_pipes_is_told_now_and_then_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    waits, done = iter([False, False, True]), iter([3, 7])
+    progress.lines(lambda: next(done), 20, "stories", lambda _: next(waits), began=time.monotonic() - 10)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "3 of 20 stories after 10 s\n7 of 20 stories after 10 s\n"
+
+
+def test_a_command_that_takes_long_says_so_on_stderr_alone(
+    holdfast: Holdfast, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet = holdfast("sim", "run", short).out
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.001)
+    told = holdfast("sim", "run", short)
+    assert told.out == quiet
+    assert "of 0.03333 hours after" in told.err
+    for words in (
+        ("sim", "sweep", "--seeds", "1", "--nodes", "5", "--hours", "0.2"),
+        ("sim", "what-if", short),
+    ):
+        told = holdfast(*words, "--jobs", "1", "--json")
+        json.loads(told.out)
+        assert " after " in told.err
 
 
 def test_a_failing_sweep_says_how_to_see_it_again() -> None:

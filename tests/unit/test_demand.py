@@ -124,6 +124,52 @@ def test_whoever_waits_at_zero_is_heard_at_once() -> None:
     assert play.seats == 1
 
 
+def test_it_goes_to_zero_at_the_very_instant_at_which_it_was_idle_for_long_enough() -> None:
+    play = Scaled(min=0, idle_ms=20 * SECOND)
+    play.go_on(5, lambda at: 3.0)
+    last = play.now
+    for _ in range(60):
+        if play.seats == 0:
+            break
+        play.now += SECOND
+        play.hear(in_flight=0)
+        play.look()
+    assert play.now - last == 20 * SECOND
+
+
+def test_what_comes_and_goes_between_two_looks_keeps_it_up() -> None:
+    play = Scaled(min=0, idle_ms=20 * SECOND)
+    play.go_on(5, lambda at: 3.0)
+    for number in range(5 * 60):
+        play.now += SECOND
+        play.hear(in_flight=float(number % 15 == 7))  # it is looked at when nothing is asked
+        play.look()
+        assert play.seats > 0
+
+
+def test_a_request_that_was_over_before_it_was_told_counts_too() -> None:
+    play = Scaled(min=0, idle_ms=20 * SECOND)
+    play.go_on(5, lambda at: 3.0)
+    for number in range(5 * 60):
+        play.now += SECOND
+        play.hear(in_flight=0, requests_per_s=float(number % 15 == 7))
+        play.look()
+        assert play.seats > 0
+
+
+def test_who_is_idle_and_may_not_go_to_zero_is_looked_at_no_more_often() -> None:
+    night = Window(1, days=(0, 1, 2, 3, 4, 5, 6))
+    play = Scaled(min=0, idle_ms=20 * SECOND, schedule=(night,))
+    play.go_on(5, lambda at: 3.0)
+    looks = 0
+    for _ in range(5 * 60):
+        play.now += SECOND
+        play.hear(in_flight=0)
+        looks += play.ears.next_look() <= play.now
+        play.look()
+    assert looks <= 5 * MINUTE // EVERY_MS + 1
+
+
 def test_a_schedule_holds_whatever_the_load_is() -> None:
     office = Window(4, days=(0, 1, 2, 3, 4, 5, 6), start_minute=60, end_minute=120)
     play = Scaled(schedule=(office,))

@@ -103,8 +103,8 @@ def test_the_same_seed_asks_for_the_same() -> None:
         ({"scale": {"max": 2}}, "a table of signals and what one replica takes"),
         ({"load": {"base": 1}}, "what one replica takes of in_flight"),
         ({"kind": "job", "scale": {"max": 2, "per_replica": {"in_flight": 1}}}, "no such field in a job"),
-        ({"scale": {"per_replica": {"requests": 1}}}, "a table of signals"),
-        ({"scale": {"per_replica": {"in_flight": 0}}}, "a table of signals"),
+        ({"scale": {"per_replica": {"requests": 1}}}, "Did you mean: requests_per_s"),
+        ({"scale": {"per_replica": {"in_flight": 0}}}, "Try: in_flight = 8"),
         ({"load": {"signal": "cpu"}}, "one of: in_flight"),
     ],
 )

@@ -616,9 +616,8 @@ def test_the_rule_that_a_service_scales_by_can_be_chosen(
         ("max: 2\n  per_replica: { queue: 1 }\n  policy: guess", "policy: expected one of: forecast, target"),
         ("max: 2\n  per_replica: { queue: 1 }\n  target: 0", "target: expected a share above 0 %"),
         ("max: 2\n  min: 3\n  per_replica: { queue: 1 }", "scale.min: expected at most max"),
-        ("max: 2\n  per_replica: { queues: 1 }", "per_replica: expected a table of signals"),
-        ("max: 2\n  per_replica: { queue: 0 }", "per_replica: expected a table of signals"),
         ("max: 2\n  per_replica: {}", "per_replica: expected a table of signals"),
+        ("max: 2\n  per_replica: 8", "per_replica: expected a table of signals"),
         ("max: 2\n  per_replica: { queue: 1 }\n  query: { queue: x }", "prometheus: expected where"),
         (
             "max: 2\n  per_replica: { queue: 1 }\n  query: { queue: x }\n  prometheus: localhost:9090",
@@ -644,6 +643,37 @@ def test_the_rule_that_a_service_scales_by_can_be_chosen(
 def test_a_scale_that_makes_no_sense_is_told(lines: str, words: str) -> None:
     with pytest.raises(FileProblem, match=words):
         documents(f"{SCALED}scale:\n  {lines}\n", "f.yaml")
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        (
+            "per_replica: { queues: 1 }",
+            ["per_replica.queues: expected a known field, got one that does not exist. Did you mean: queue"],
+        ),
+        (
+            "per_replica: { queue: 0, cpu: many, gpu: }",
+            [
+                "per_replica.queue: expected a number above 0, at most 1e12, got 0. Try: queue: 4",
+                'per_replica.cpu: expected a number above 0, at most 1e12, got "many". Try: cpu: 0.7',
+                "per_replica.gpu: expected a number above 0, at most 1e12, got nothing. Try: gpu: 0.7",
+            ],
+        ),
+        (
+            "per_replica: { queue: 1 }\n  query: { queue: '', cup: x }",
+            [
+                'query.queue: expected a query in quotes, got "". Try: queue: "sum(waiting)"',
+                "query.cup: expected a known field, got one that does not exist. Did you mean: cpu",
+            ],
+        ),
+    ],
+)
+def test_a_wrong_signal_is_told_with_its_path_and_what_to_write(table: str, told: list[str]) -> None:
+    with pytest.raises(FileProblem) as found:
+        documents(f"{SCALED}scale:\n  max: 2\n  {table}\n", "f.yaml")
+    lines = [line.partition(" ")[2] for line in found.value.lines()]
+    assert lines == [f"scale.{line}" for line in told]
 
 
 def test_a_service_says_what_it_answers_for_at_the_gateways() -> None:

@@ -19,7 +19,7 @@ from holdfast.agent.link import Link
 from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.say import Log
 from holdfast.agent.settings import Settings
-from holdfast.agent.tails import Logs, Tails
+from holdfast.agent.tails import Logs, Tails, last_words
 from holdfast.model.resources import Resources
 from holdfast.model.units import SECOND, Instant, seconds
 from holdfast.wire.frame import BadFrame
@@ -255,9 +255,11 @@ class Conversation:
         if self.over.done() or link.hushed:
             return
         skip = max(0, self._told - machine.first_report)
+        said = last_words(self._logs, machine.reports[skip:])
         for at in range(skip, len(machine.reports), REPORTS_AT_ONCE):
             batch = tuple(machine.reports[at : at + REPORTS_AT_ONCE])
-            link.send(Reports(machine.first_report + at, batch))
+            tails = {report.replica: said[report.replica] for report in batch if report.replica in said}
+            link.send(Reports(machine.first_report + at, batch, tails))
         self._told = machine.first_report + len(machine.reports)
         if self.hands.confirmed == machine.generation != self._confirmed:
             self._confirmed = machine.generation

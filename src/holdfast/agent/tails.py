@@ -1,16 +1,23 @@
-"""Logs of replicas, sent while somebody reads them.
+"""Logs of replicas, sent while somebody reads them; and the end of each with the report that it ended.
 
 In parts, and the next only when the one before has left: a log of gigabytes takes no more memory here than a
 short one, and beats go between the parts.
+
+The end goes in the same message as the report: whoever has heard of the end has the last words too, and may
+let the node go. They are short, because reports and beats wait behind them; many that end together share.
 """
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.wire.messages import LogPart, Message, ReadLog
+from holdfast.core.node import Report
+from holdfast.wire.messages import LogPart, Message, ReadLog, Wrote
 
 PART_BYTES = 64 << 10
+LAST_BYTES = 64 << 10  # of each
+LAST_BYTES_ALL = 512 << 10  # of all that end together
 LOOK_AGAIN_S = 0.2
 READERS_MAX = 32
 
@@ -23,6 +30,18 @@ class Outlet(Protocol):
     def send(self, message: Message) -> None: ...
 
     async def writable(self) -> None: ...
+
+
+def last_words(logs: Logs, reports: Sequence[Report]) -> dict[str, Wrote]:
+    ended = [report.replica for report in reports if report.what == "ended"]
+    size = min(LAST_BYTES, LAST_BYTES_ALL // max(1, len(ended)))
+    found = {}
+    for replica in ended:
+        with contextlib.suppress(OSError):  # that it ended is told all the same
+            data, written = logs.read_log(replica, -size, size)
+            if data:
+                found[replica] = Wrote(data, written)
+    return found
 
 
 class Tails:

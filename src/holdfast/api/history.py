@@ -168,6 +168,7 @@ async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max
             because=list(found.because),
             would_help=list(found.would_help),
             history=[views.line(each) for each in told],
+            mix=views.mix(found.mix),
         )
     )
 

@@ -7,6 +7,7 @@ silence, because the node is not there yet, is refused here with the reason.
 from enum import StrEnum
 
 from fastapi import APIRouter
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from holdfast.api import shapes, views
@@ -16,6 +17,7 @@ from holdfast.api.gate import Administer, Operate
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.reads import one_node
 from holdfast.api.said import gives
+from holdfast.control.plane import Harm, Unsupported
 from holdfast.core.fold import may_be_forgotten
 from holdfast.core.index import lease_over_at
 from holdfast.model.event import OperatorOrdered, Order
@@ -23,6 +25,7 @@ from holdfast.model.node import JOINED, Node
 from holdfast.model.units import Instant, seconds
 from holdfast.model.verdict import Level
 from holdfast.model.world import World
+from holdfast.ports.errors import PortError
 
 JOURNALLED = "the node, when the order is journalled"
 
@@ -129,10 +132,9 @@ async def sell_out(edge: ThisEdge, body: SellOut) -> Response:
     offers = [offer.name for offer in plane.world.pools[body.pool].offers]
     if body.offer and body.offer not in offers:
         raise unknown("offer", body.offer, offers)
-    async with edge.writing:
-        why = f"{body.offer or 'everything'} sold out for {seconds(body.for_ms)}, asked for by hand"
-        await plane.tell(OperatorOrdered(at=plane.now(), order=Order.CHAOS, pool=body.pool, why=why))
-    await plane.sell_out(body.pool, body.offer, body.for_ms)
+    deed = plane.sell_out(body.pool, body.offer, body.for_ms)
+    what = f"{body.offer or 'everything'} sold out for {seconds(body.for_ms)}"
+    await _harm(edge, deed, OperatorOrdered(at=plane.now(), order=Order.CHAOS, pool=body.pool, why=what))
     return give(shapes.Done(f"sold out {body.offer or body.pool}"))
 
 
@@ -145,8 +147,19 @@ async def chaos(edge: ThisEdge, deed: Deed, body: Chaos) -> Response:
     plane = edge.plane
     if body.node not in plane.world.nodes:
         raise unknown("node", body.node, plane.world.nodes)
-    async with edge.writing:
-        why = f"{deed.value}, asked for by hand"
-        await plane.tell(OperatorOrdered(at=plane.now(), order=Order.CHAOS, node=body.node, why=why))
-    await plane.chaos(deed.value, body.node, body.for_ms)
+    order = OperatorOrdered(at=plane.now(), order=Order.CHAOS, node=body.node, why=deed.value)
+    await _harm(edge, plane.harm(deed.value, body.node, body.for_ms), order)
     return give(shapes.Done(f"{deed.value} {body.node}"))
+
+
+async def _harm(edge: Edge, deed: Harm, order: OperatorOrdered) -> None:
+    """Told before it is done, so that history has the cause before what comes of it; and if it could not be
+    done after all, that is told too."""
+    async with edge.writing:
+        await edge.plane.tell(replace(order, why=f"{order.why}, asked for by hand"))
+    try:
+        await deed()
+    except (PortError, Unsupported) as error:
+        why = f"{order.why} did not work: {error}"
+        await edge.plane.tell(replace(order, at=edge.plane.now(), why=why))
+        raise

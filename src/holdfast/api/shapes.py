@@ -368,6 +368,47 @@ class Preview(Shape, frozen=True, gc=False):
     pending: Annotated[list[str], Meta(description="what would still wait, and why")]
 
 
+class SpotOffer(Shape, frozen=True, gc=False):
+    """What a service on a mix has of one spot offer. Nodes count that it uses, waits for or could use."""
+
+    key: Annotated[str, Meta(description="POOL/OFFER")]
+    price_micro_usd: Annotated[int, Meta(description="an hour")]
+    stays_ms: Annotated[int, Meta(description="a node launched now is expected to stay so long")]
+    ready: int
+    coming: int
+    leaving: Annotated[int, Meta(description="of those, under notice")]
+    refused: Annotated[bool, Meta(description="none may be had now")]
+    taking: Annotated[bool, Meta(description="it has taken nodes away in the last minutes")]
+
+
+class Way(Shape, frozen=True, gc=False):
+    """A way to have all that are wanted, and what it costs an hour."""
+
+    name: Annotated[str, Meta(description="as it is, as asked, all on spot or all on demand")]
+    price_micro_usd: int
+    losses_micro_usd: Annotated[int, Meta(description="what losing some of them is expected to cost besides")]
+
+
+class Mix(Shape, frozen=True, gc=False):
+    """How a service is spread over spot and on demand, and what was learnt of its losses."""
+
+    wanted: int
+    floor: Annotated[int, Meta(description="always on demand")]
+    spares: Annotated[int, Meta(description="on spot, beside those wanted")]
+    on_demand: Annotated[int, Meta(description="copies that stand there")]
+    spot: int
+    offers: list[SpotOffer]
+    ordered: Annotated[list[str], Meta(description="what is launched or let go now, and why")]
+    alone_per_hour: Annotated[float, Meta(description="losses of a single node")]
+    more_follow: Annotated[
+        float, Meta(description="chance that an offer that took some and left some takes more within minutes")
+    ]
+    cases: Annotated[int, Meta(description="in which that was seen")]
+    short_share: Annotated[float, Meta(description="of the time, with fewer ready than wanted")]
+    short_share_max: Annotated[float, Meta(description="that is accepted")]
+    ways: list[Way]
+
+
 class Explanation(Shape, frozen=True, gc=False):
     """Why something is as it is, and what would help."""
 
@@ -377,6 +418,7 @@ class Explanation(Shape, frozen=True, gc=False):
     because: list[str]
     would_help: list[str]
     history: Annotated[list[Line], Meta(description="the latest lines about it, oldest first")]
+    mix: Annotated[Mix | None, Meta(description="of a service on spot and on demand")] = None
 
 
 class Applied(Shape, frozen=True, gc=False):

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.api import shapes
 from holdfast.api.tally import Tally
-from holdfast.core import listing, money, spend
+from holdfast.core import explain_mix, listing, money, spend
 from holdfast.core.detect import Senses
 from holdfast.core.explain_scale import scale_of
 from holdfast.core.revise import kind
@@ -307,3 +307,35 @@ def brakes(world: World) -> list[shapes.Brake]:
 
 def line(of: told.Told) -> shapes.Line:
     return shapes.Line(of.seq, of.at, of.kind, of.subject, of.text, of.node, of.workload)
+
+
+def mix(told: explain_mix.Told | None) -> shapes.Mix | None:
+    if told is None:
+        return None
+    return shapes.Mix(
+        wanted=told.wanted,
+        floor=told.floor,
+        spares=told.spares,
+        on_demand=told.on_demand,
+        spot=told.spot,
+        offers=[
+            shapes.SpotOffer(
+                zone.name,
+                zone.price,
+                zone.stays_ms,
+                zone.ready,
+                zone.coming,
+                zone.leaving,
+                zone.refused,
+                zone.taking,
+            )
+            for zone in told.zones
+        ],
+        ordered=list(told.why),
+        alone_per_hour=told.learnt.alone_per_hour,
+        more_follow=told.learnt.more_follow,
+        cases=told.learnt.cases,
+        short_share=told.learnt.short_share,
+        short_share_max=told.learnt.short_share_max,
+        ways=[shapes.Way(way.name, way.price, way.losses) for way in told.ways],
+    )

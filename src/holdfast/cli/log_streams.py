@@ -33,6 +33,7 @@ class Reading:
         self.only_one = "/" in name
         self.failed: list[str] = []
         self.begun: set[str] = set()  # those of which something was printed
+        self.noted: set[str] = set()
         self.width = 0
 
     async def run(self) -> list[str]:
@@ -149,6 +150,7 @@ class Reading:
                 headers = self.api.headers(str(url))
                 async with self.http.stream("GET", url, headers=headers, timeout=timeout) as response:
                     if response.status_code == 200:
+                        self._note(id, response.headers.get("holdfast-note", ""))
                         async for part in response.aiter_bytes():
                             yield part
                         return
@@ -159,6 +161,11 @@ class Reading:
                     self.api.base = client.origin(str(url))
         except httpx.HTTPError as error:
             raise client.lost(error) from None
+
+    def _note(self, id: str, note: str) -> None:
+        if note and id not in self.noted:
+            self.noted.add(id)
+            print(note, file=sys.stderr, flush=True)
 
     def _print(self, id: str, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r")

@@ -31,7 +31,8 @@ def logs(
         bool, typer.Option("--json", help="Print JSON: one object a line, with -f and without.")
     ] = False,
 ) -> None:
-    """Print what a replica wrote, or every replica of a workload. A replica's node keeps it."""
+    """Print what a replica wrote, or every replica of a workload. A replica's node keeps it; of one that has
+    ended the control plane keeps the last 64 KiB, for when its node is gone."""
     import asyncio
 
     from holdfast.cli.log_streams import Reading

@@ -32,12 +32,15 @@ def run(
 
         drawing.ready(picture)
 
+    from holdfast.cli.progress import progress
     from holdfast.cli.samples import Samples
+    from holdfast.model.units import HOUR
     from holdfast.sim.run import Simulation
 
     sim = Simulation(replace(scenario, policy=numbers) if numbers else scenario, seed)
     samples = Samples(sim)
-    result = sim.run()
+    with progress(lambda: sim.kernel.now / HOUR, sim.scenario.lasts_ms / HOUR, "hours"):
+        result = sim.run()
     _print(sim, result, quiet=quiet, json=json)
     if picture is not None:
         drawing.draw(sim, result, samples, picture)

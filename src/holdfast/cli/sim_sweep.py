@@ -1,8 +1,5 @@
 """`holdfast sim sweep`: many random stories, in search of one that ends badly."""
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,11 +25,15 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Run many random stories. Exit 1 when one of them broke safety or liveness."""
+    from functools import partial
+
+    from holdfast.cli.progress import progress
     from holdfast.sim.sweep import sweep as run_all
 
     numbers = say.read_policy(policy, json_too=json)
-    with progress(seeds) as step:
-        result = run_all(seeds, first_seed, nodes, hours, jobs, numbers, step)
+    done = [0]
+    with progress(lambda: done[0], seeds, "stories"):
+        result = run_all(seeds, first_seed, nodes, hours, jobs, numbers, partial(done.__setitem__, 0))
     if json:
         from msgspec import to_builtins
 
@@ -41,20 +42,6 @@ def sweep(
         print(tell(result, f"--nodes {nodes} --hours {hours:g}" + (f" --policy {policy}" if policy else "")))
     if not result.fine:
         raise typer.Exit(say.FAILED)
-
-
-@contextmanager
-def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, and nothing where nobody watches."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("stories", total=total)
-        yield lambda done: bar.update(task, completed=done)
 
 
 def tell(result: "SweepResult", options: str) -> str:

@@ -19,9 +19,11 @@ def what_if(
     json: Json = False,
 ) -> None:
     """Run a scenario under several seeds: what to expect of it. Exit 1 when a run ended badly."""
+    from functools import partial
+
     from msgspec.structs import replace
 
-    from holdfast.cli.sim_sweep import progress
+    from holdfast.cli.progress import progress
 
     scenario = say.read_scenario(file, json_too=json)
     numbers = say.read_policy(policy, json_too=json)
@@ -37,8 +39,9 @@ def what_if(
 
     first = Simulation(scenario)
     samples = Samples(first)
-    with progress(seeds) as step:
-        results = forecast.run_all(first, seeds, jobs, step)
+    done = [0]
+    with progress(lambda: done[0], seeds, "runs"):
+        results = forecast.run_all(first, seeds, jobs, partial(done.__setitem__, 0))
     told = forecast.forecast(scenario, results, forecast.reasons(first))
     if json:
         say.as_json(told)

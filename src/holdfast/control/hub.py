@@ -12,21 +12,23 @@ what the world wants of it. What it must keep, because the proofs of the core re
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 
 import structlog
 from msgspec.structs import replace
 
 from holdfast.control.enrol import Enrolment, Refusal
+from holdfast.control.last_words import LastWords
 from holdfast.control.metrics import Metrics
-from holdfast.control.session import Session
+from holdfast.control.session import Gone, Session
 from holdfast.control.term import Term
 from holdfast.core.desired import desired_set, events_of
 from holdfast.model import event as ev
 from holdfast.model.node import JOINED, Answer
-from holdfast.model.units import NEVER, Instant, Millis
+from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.ports.clock import Clock
+from holdfast.ports.store import Tail
 from holdfast.wire.messages import (
     Ask,
     Confirmed,
@@ -40,7 +42,6 @@ from holdfast.wire.messages import (
     Probed,
     ReadLog,
     Reports,
-    Silence,
     StopLog,
     Used,
     Welcome,
@@ -51,17 +52,14 @@ STRANGERS_MAX = 20_000  # connections that were not welcomed yet
 ANSWER_SLACK_MS = 400  # what a question to a peer may take on top of the probe itself
 SET_AGAIN_S = 1.0
 LOG_PARTS_MAX = 256
+LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
 
 log = structlog.get_logger("holdfast.hub")
 
 
-class Gone(Exception):
-    """The node is not connected here."""
-
-
 class Hub:
-    def __init__(self, clock: Clock, enrolment: Enrolment, metrics: Metrics) -> None:
-        self.clock, self.enrolment, self.metrics = clock, enrolment, metrics
+    def __init__(self, clock: Clock, enrolment: Enrolment, metrics: Metrics, last_words: LastWords) -> None:
+        self.clock, self.enrolment, self.metrics, self.last_words = clock, enrolment, metrics, last_words
         self.leads_until: Instant = 0  # by our own monotonic clock
         self.leader_url = ""  # of whoever leads
         self.control_planes: tuple[str, ...] = ()  # URLs of all; another tuple only when they change
@@ -270,6 +268,7 @@ class Hub:
         known = self._reported.get(node, 0)
         self._reported[node] = max(known, before)
         fresh = message.reports[max(0, known - message.first) :]
+        self.last_words.keep(_tails(term, node, message))
         term.post(*events_of(fresh, node, now), done=lambda _: session.send(Noted(before)))
 
     # desired sets
@@ -333,12 +332,16 @@ class Hub:
         parts: asyncio.Queue[LogPart] = asyncio.Queue(LOG_PARTS_MAX)
         self._logs[number] = (session, parts)
         session.send(ReadLog(number, replica, offset, follow))
+        said = False
         try:
             while True:
                 part = await parts.get()
                 if part.data:
+                    said = True
                     yield part.data
                 if part.end:
+                    if part.why and not said:
+                        raise Gone(part.why)
                     if part.why:
                         yield f"[holdfast: {part.why}]\n".encode()
                     return
@@ -346,14 +349,22 @@ class Hub:
             del self._logs[number]
             session.send(StopLog(number))
 
-    def silence(self, node: str, for_ms: Millis) -> None:
-        """Chaos: cuts a node off from us, and us from it."""
+    def may_be_silenced(self, node: str) -> Session:
+        """Chaos: who can be cut off from us, and we from it."""
         session = self.connected(node)
         if session is None:
             raise Gone(f"{node} is not connected")
         if session.hello is None or not session.hello.chaos:
             raise PermissionError(f"{node} was started without --allow-chaos")
-        session.send(Silence(for_ms))
+        return session
+
+
+def _tails(term: Term, node: str, message: Reports) -> Iterator[Tail]:
+    """Nobody speaks for the replica of another."""
+    for name, wrote in message.tails.items():
+        replica = term.mind.world.replicas.get(name)
+        if replica is not None and replica.node == node:
+            yield Tail(name, node, wrote.data[-LAST_BYTES_MAX:], wrote.written, term.now)
 
 
 def _put(parts: "asyncio.Queue[LogPart]", part: LogPart) -> None:

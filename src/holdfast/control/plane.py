@@ -13,7 +13,8 @@ it in this process, or nobody had begun it: what is held under our name besides 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -21,16 +22,19 @@ from prometheus_client import CollectorRegistry
 from holdfast.control.enrol import Enrolment
 from holdfast.control.follow import Follower, settle
 from holdfast.control.gateways import Gateways
-from holdfast.control.hub import Gone, Hub
+from holdfast.control.hub import Hub
+from holdfast.control.last_words import LastWords, Log, begun, kept
 from holdfast.control.load import Load
 from holdfast.control.metrics import Metrics
 from holdfast.control.perform import Performer, Providers
+from holdfast.control.session import Gone, Session
 from holdfast.control.term import Over, Term
 from holdfast.control.together import together
 from holdfast.core.detect import Senses
 from holdfast.core.tell import workload_of
 from holdfast.core.turn import Mind
 from holdfast.model.event import Event, NodeTerminated
+from holdfast.model.node import JOINED
 from holdfast.model.scale import Signal
 from holdfast.model.units import SECOND, Instant
 from holdfast.model.world import World
@@ -41,7 +45,7 @@ from holdfast.ports.provider import Provider
 from holdfast.ports.registry import Registry
 from holdfast.ports.store import Leadership, Store
 from holdfast.ports.telemetry import Telemetry
-from holdfast.wire.messages import Used
+from holdfast.wire.messages import Silence, Used
 
 LEADER_TTL_MS = 3 * SECOND
 ASK_EVERY_S = 1.0
@@ -49,6 +53,8 @@ FOLLOW_EVERY_S = 0.25
 SOON_S = 0.02
 ANNOUNCE_EVERY_S = 15.0
 HISTORY = 2_000  # lines looked through for a replica that has ended
+
+Harm = Callable[[], Awaitable[None]]
 
 log = structlog.get_logger("holdfast.leader")
 
@@ -89,7 +95,8 @@ class Plane:
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
         self.telemetry = telemetry
         self._metrics = Metrics()
-        self.hub = Hub(clock, enrolment, self._metrics)
+        self.last_words = LastWords(store)
+        self.hub = Hub(clock, enrolment, self._metrics, self.last_words)
         self._follower = Follower(store)
         self._fresh = False  # has the follower read anything yet?
         self._term: Term | None = None
@@ -175,15 +182,27 @@ class Plane:
     def used(self, node: str) -> Used | None:
         return self.hub.used.get(node)
 
-    async def read_log(self, replica: str, *, offset: int, follow: bool) -> AsyncIterator[bytes]:
+    async def open_log(self, replica: str, *, offset: int, follow: bool) -> Log:
+        """From its node or, if that has it no longer, what is kept of the end. LookupError: nobody knows of
+        it."""
         node = await self._node_of(replica)
+        parts = self.hub.read_log(node, replica, offset, follow=follow)
+        connected = self.hub.connected(node) is not None
+        if connected and replica in self.world.replicas:
+            return Log(parts)
         try:
-            parts = self.hub.read_log(node, replica, offset, follow=follow)
-            async with contextlib.aclosing(parts):
-                async for part in parts:
-                    yield part
-        except Gone as gone:
-            raise NotReachable(str(gone)) from None
+            return Log(await begun(parts))  # of what has ended there is something or not: that is known soon
+        except Gone as error:
+            why = str(error)
+        known = self.world.nodes.get(node)
+        if known is None or known.state not in JOINED:
+            why = f"{node} is gone"
+        tail = await self.last_words.of(replica)
+        if tail is not None:
+            return kept(tail, offset, why)
+        if why.endswith("is gone"):
+            raise NotFound(f"{replica} ran on {node}, which is gone; nothing that it wrote is kept")
+        raise NotReachable(why)
 
     async def _node_of(self, replica: str) -> str:
         """Where it runs, or ran: its node keeps the log for a while."""
@@ -194,39 +213,44 @@ class Plane:
         for line in reversed(lines):
             if line.subject == replica and line.node:
                 return line.node
+        tail = await self.last_words.of(replica)
+        if tail is not None:
+            return tail.node
         raise LookupError(f"there is no replica {replica}")
 
     async def free_name(self, node: str) -> None:
         """Whoever takes it next brings a join token."""
         await self.hub.enrolment.forget(node)
 
-    async def chaos(self, deed: str, node: str, for_ms: int) -> None:
+    def harm(self, deed: str, node: str, for_ms: int) -> Harm:
+        """Chaos: what is to be called to do it. Refused here, nothing has happened and nothing is told."""
         known = self.world.nodes.get(node)
         if known is None:
             raise LookupError(f"there is no node {node}")
         if deed == "partition":
-            try:
-                self.hub.silence(node, for_ms)
-            except (Gone, PermissionError) as error:
-                raise Unsupported(str(error)) from None
-            return
+            self._speaker(node)
+            return partial(self._silence, node, for_ms)
         provider = self.providers(self.world.pools[known.pool])
         if deed == "notice":
-            await self._market_of(provider, known.pool).notice(node, for_ms)
-            return
+            return partial(self._market_of(provider, known.pool).notice, node, for_ms)
         if not isinstance(provider, Chaos):
             raise Unsupported(f"nodes of the pool {known.pool} cannot be harmed on purpose")
-        deeds: dict[str, Callable[[str], Awaitable[None]]] = {
-            "kill": provider.kill,
-            "hang": provider.hang,
-            "resume": provider.resume,
-        }
-        await deeds[deed](node)
+        deeds = {"kill": provider.kill, "hang": provider.hang, "resume": provider.resume}
+        return partial(deeds[deed], node)
 
-    async def sell_out(self, pool: str, offer: str, for_ms: int) -> None:
-        """Chaos: nothing can be had there for so long."""
+    async def _silence(self, node: str, for_ms: int) -> None:
+        self._speaker(node).send(Silence(for_ms))
+
+    def _speaker(self, node: str) -> Session:
+        try:
+            return self.hub.may_be_silenced(node)
+        except (Gone, PermissionError) as error:
+            raise Unsupported(str(error)) from None
+
+    def sell_out(self, pool: str, offer: str, for_ms: int) -> Harm:
+        """Chaos: nothing can be had there for so long. As `harm`."""
         provider = self.providers(self.world.pools[pool])
-        await self._market_of(provider, pool).sell_out(pool, offer, for_ms)
+        return partial(self._market_of(provider, pool).sell_out, pool, offer, for_ms)
 
     def _market_of(self, provider: Provider, pool: str) -> MarketChaos:
         if not isinstance(provider, MarketChaos):
@@ -273,6 +297,7 @@ class Plane:
             finally:
                 await self._resign()
                 await self.hub.close()
+                await self.last_words.close()
 
     async def _end(self) -> None:
         """What ended with us is written down, so that the next start need not find it out."""

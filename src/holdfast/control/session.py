@@ -48,6 +48,10 @@ DEAF_BEATS = 3  # a node that has heard none of our last answers does not count:
 log = structlog.get_logger("holdfast.hub")
 
 
+class Gone(Exception):
+    """The node is not connected here, or has not what was asked for."""
+
+
 class Session(asyncio.Protocol):
     def __init__(self, hub: "Hub") -> None:
         self.hub = hub

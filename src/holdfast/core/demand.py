@@ -6,7 +6,9 @@ same append as the plan that follows from it, and replay uses it as it stands. A
 first; it keeps the size it finds, because missing signals never take anything away. What it needs to know of
 the load of days (`forecast.Summary`) is journalled with an event now and then.
 
-Each service is looked at every `EVERY_MS`, and at once if somebody waits while it has nothing to answer with.
+Each service is looked at every `EVERY_MS`, at once if somebody waits while it has nothing to answer with, and
+at the instant at which it will have been idle for as long as it may before it goes to zero. That counts from
+the last word that asked for anything, so what comes and goes between two looks keeps it up as well.
 
 The lead time is measured: what its replicas took from being placed to being ready, and, unless there is room
 for a few more on nodes that are there, what nodes of the offers that suit took to join.
@@ -22,7 +24,7 @@ from holdfast.core import placement, scaling
 from holdfast.core.boots import boot_ms
 from holdfast.core.forecast import Summary, Tracker
 from holdfast.core.scaling import Size, Standing, Wishes
-from holdfast.core.signals import Reading, Signals
+from holdfast.core.signals import Reading, Signals, asking
 from holdfast.model.event import DemandJudged
 from holdfast.model.replica import Phase, Role, State
 from holdfast.model.scale import Scale, Signal
@@ -46,6 +48,7 @@ class Ear:
         self.signals, self.tracker, self.wishes = Signals(), recalled(memory), Wishes()
         self.remembered_at = now
         self.due: Instant = now
+        self.looked_at: Instant = 0
         self.sizes: list[tuple[Instant, int]] = []  # wanted within the last minute
         self.size: Size | None = None  # as last decided
         self.reading = Reading()
@@ -76,6 +79,11 @@ class Ears:
         demand = world.demands.get(workload)
         if demand is not None and demand.wanted == 0 and any(said.values()):
             self._look_at(workload, ear, at)
+        scale = _may_go_to_zero(world, workload)
+        if scale is not None and any(said[signal] for signal in asking(scale) if taken.get(signal)):
+            ear.tracker.asked(at)
+        elif scale is not None:
+            self._look_when_idle(world, workload, ear, scale, at)
         return [signal for signal, was in taken.items() if not was]
 
     def next_look(self) -> Instant:
@@ -93,8 +101,12 @@ class Ears:
             if name not in world.scaled:
                 del self._ears[name]
                 continue
+            ear.looked_at = now
             self._look_at(name, ear, now + EVERY_MS)
             yield from _judge(world, world.workloads[name], ear, now)
+            scale = _may_go_to_zero(world, name)
+            if scale is not None:
+                self._look_when_idle(world, name, ear, scale, now)
 
     def _ear(self, world: World, workload: str, now: Instant) -> Ear:
         if workload not in self._ears:
@@ -103,9 +115,22 @@ class Ears:
             heapq.heappush(self._dues, (ear.due, workload))
         return self._ears[workload]
 
+    def _look_when_idle(self, world: World, workload: str, ear: Ear, scale: Scale, now: Instant) -> None:
+        """At the instant at which it will have been idle for long enough, if nothing more is asked for."""
+        known, due = world.demands.get(workload), ear.tracker.busy_at + scale.idle_ms
+        up = known is not None and known.wanted > 0
+        if up and ear.looked_at < due < ear.due and ear.signals.are_zero(scale):
+            self._look_at(workload, ear, max(now, due))
+
     def _look_at(self, workload: str, ear: Ear, due: Instant) -> None:
         ear.due = due
         heapq.heappush(self._dues, (due, workload))
+
+
+def _may_go_to_zero(world: World, workload: str) -> Scale | None:
+    shape = world.workloads[workload].shape if workload in world.workloads else None
+    scale = shape.scale if isinstance(shape, Service) else None
+    return scale if scale is not None and scale.min == 0 else None
 
 
 def _judge(world: World, workload: Workload, ear: Ear, now: Instant) -> Iterator[DemandJudged]:

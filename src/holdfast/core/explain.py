@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.core import brake, detect, explain_scale, index, listing, pending, spend
+from holdfast.core import brake, detect, explain_mix, explain_scale, index, listing, pending, spend
 from holdfast.core.detect import RULES, Senses
 from holdfast.core.draft import Draft
 from holdfast.core.pending import may_still_run, within
@@ -31,6 +31,7 @@ class Explanation(msgspec.Struct, frozen=True):
     summary: str
     because: tuple[str, ...] = ()
     would_help: tuple[str, ...] = ()
+    mix: explain_mix.Told | None = None  # of a service on spot and on demand
 
 
 # nodes
@@ -264,8 +265,10 @@ def explain_workload(world: World, name: str, now: Instant, senses: Senses | Non
         return Explanation(f"{name} was deleted and is on its way out", tuple(copies))
     waits = pending.waiting(world, workload, now)
     ear = senses.ears.of(name) if senses is not None else None
+    mix = explain_mix.told(world, workload, now)
     because = [
         *explain_scale.size(world, ear, workload, now),
+        *explain_mix.lines(mix),
         *_course(world, workload, now),
         *_waits(waits),
         *_under_way(world, slots, now),
@@ -274,7 +277,7 @@ def explain_workload(world: World, name: str, now: Instant, senses: Senses | Non
     ]
     helps = dict.fromkeys(text for wait in waits for text in wait.would_help)
     helps |= dict.fromkeys(explain_scale.helps(ear, workload, now))
-    return Explanation(_count(world, workload, slots), tuple(because), tuple(helps))
+    return Explanation(_count(world, workload, slots), tuple(because), tuple(helps), mix)
 
 
 def _course(world: World, workload: Workload, now: Instant) -> Iterator[str]:

@@ -157,8 +157,17 @@ class Tracker:
             return known[-1].lead_ms
         return int(known[-1].windows * LEADS_MS[-1] / needed)
 
+    def asked(self, at: Instant) -> None:
+        """Something was asked for, between two readings perhaps."""
+        self._busy_at = at
+
+    @property
+    def busy_at(self) -> Instant:
+        """When something was last asked for."""
+        return self._busy_at
+
     def idle_ms(self, now: Instant) -> Millis:
-        """For so long every reading was zero."""
+        """For so long nothing was asked for."""
         return 0 if self.at is None else max(0, now - self._busy_at)
 
     def is_stuck(self) -> bool:

@@ -69,6 +69,7 @@ class Zone(msgspec.Struct, frozen=True):
     taking: bool = False  # it has taken nodes in the last minutes
     fails: float = 0.0  # chance that a launch comes to nothing
     answer_ms: Millis = 0  # and how long it takes to know
+    listed: bool = True  # one more could be asked for at all
 
     @property
     def count(self) -> int:
@@ -116,6 +117,41 @@ def orders(wanted: int, fleet: Fleet, rules: MixRules) -> Orders:
         release_on_demand=max(0, surplus) if needed <= have else 0,
     )
     return msgspec.structs.replace(found, why=_why(found, floor, spares, fleet, covered=covered))
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A way to have all that are wanted, per hour."""
+
+    name: str
+    price: MicroUsd
+    losses: MicroUsd  # what losing some of them is expected to cost
+
+
+def ways(wanted: int, fleet: Fleet, rules: MixRules) -> tuple[Way, ...]:
+    """What else could be done, if all of it could be had: for whoever asks what it would cost."""
+    worth = _worth(wanted, fleet)
+    have = fleet.on_demand_ready + fleet.on_demand_coming
+    standing = [zone for zone in fleet.zones for _ in range(zone.count)]
+    found = [_way("as it is", have, standing, fleet, worth)]
+    floor = min(rules.floor, wanted)
+    for name, paid in (("as asked", floor), ("all on spot", 0), ("all on demand", wanted)):
+        launched: list[Zone] = []
+        free = [msgspec.structs.replace(z, ready=0, coming=0, leaving=0) for z in fleet.zones if z.listed]
+        _fill(launched, wanted - paid, free, fleet, worth)
+        if paid + len(launched) == wanted:
+            found.append(_way(name, paid, launched, fleet, worth))
+    return tuple(found)
+
+
+def _way(name: str, paid: int, spot: list[Zone], fleet: Fleet, worth: float) -> Way:
+    price, losses = paid * fleet.on_demand_price, 0.0
+    beside: dict[str, int] = {}
+    for zone in spot:
+        there = beside.get(zone.name, 0)
+        losses += expected_cost(zone, there, fleet, worth) - zone.price
+        price += zone.price
+        beside[zone.name] = there + 1
+    return Way(name, price, round(losses))
 
 
 def spares_of(wanted: int, fleet: Fleet, rules: MixRules) -> int:

@@ -18,6 +18,7 @@ counted for it too: two services that wait for the same node will not each order
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -47,23 +48,40 @@ def update(draft: Draft) -> None:
             _keep(draft, draft.world.workloads[name])
 
 
-def _keep(draft: Draft, workload: Workload) -> None:
+class Look(NamedTuple):
+    """What there is for a service, and what is asked for it."""
+
+    view: "View"
+    fleet: mix.Fleet
+    rules: mix.MixRules
+    found: mix.Orders
+
+
+def look(draft: Draft, tally: dict[str, Tally], workload: Workload) -> Look | None:
+    """Nothing for what is on no mix."""
     rules = rules_of(workload)
     if rules is None:
-        return
-    tally = orders.tallies(draft)
+        return None
     view = View(draft, workload, orders.payable(draft, tally, workload.priority))
     fleet = view.fleet(rules)
     if not view.paid_rows:  # nobody offers what the floor is made of
         rules = replace(rules, floor=min(rules.floor, fleet.on_demand_ready + fleet.on_demand_coming))
-    found = mix.orders(view.wanted, fleet, rules)
+    return Look(view, fleet, rules, mix.orders(view.wanted, fleet, rules))
+
+
+def _keep(draft: Draft, workload: Workload) -> None:
+    tally = orders.tallies(draft)
+    looked = look(draft, tally, workload)
+    if looked is None:
+        return
+    view, fleet, rules, found = looked
     _keep_spares(draft, view, fleet, rules)
     why = f"{workload.name}: {'; '.join(found.why)}"
     for key in found.spot:
         _launch(draft, tally, workload, key, why)
     for _ in range(found.on_demand):
         _launch(draft, tally, workload, _best_on_demand(draft, workload, tally), why)
-    standing = sum(not draft.world.nodes[copy.node].spot for copy in _copies(draft.world, workload))
+    standing = sum(not draft.world.nodes[copy.node].spot for copy in copies(draft.world, workload))
     floor = min(rules.floor, view.wanted)
     if standing < floor:
         _move(draft, workload, floor - standing, "its floor is on demand", spot=False)
@@ -113,7 +131,7 @@ def _best_on_demand(draft: Draft, workload: Workload, tally: dict[str, Tally]) -
 def _move(draft: Draft, workload: Workload, count: int, why: str, *, spot: bool) -> None:
     """So many copies on the other kind of node are succeeded by copies on this kind, where there is room."""
     world = draft.world
-    for replica in list(_copies(world, workload)):
+    for replica in list(copies(world, workload)):
         home, slot = world.nodes[replica.node], world.slots.get(replica.slot)
         busy = slot is None or slot.id in draft.filled or bool(handover.newer(draft, replica))
         wrong = home.spot is not spot and replica.state is State.READY and replica.id not in draft.ended
@@ -126,7 +144,7 @@ def _move(draft: Draft, workload: Workload, count: int, why: str, *, spot: bool)
             count -= 1
 
 
-def _copies(world: World, workload: Workload) -> Iterator[Replica]:
+def copies(world: World, workload: Workload) -> Iterator[Replica]:
     for slot in world.of_workload.get(workload.name, ()):
         if world.slots[slot].role is Role.ACTIVE:
             for name in world.of_slot[slot]:
@@ -155,7 +173,7 @@ class View:
     def _count(self) -> None:
         world = self.draft.world
         homes = set()
-        for replica in _copies(world, self.workload):
+        for replica in copies(world, self.workload):
             node = world.nodes[replica.node]
             homes.add(node.id)
             ready = self.ready if replica.state is State.READY else self.coming
@@ -219,6 +237,7 @@ class View:
                     coming=self.coming.get(key, 0),
                     leaving=self.leaving.get(key, 0),
                     refused=True,
+                    listed=False,
                 )
 
     def _zone(self, row: int) -> mix.Zone:

@@ -35,10 +35,13 @@ hours instead of twice. Refused: a shorter window than an hour for all. With twe
 14 days took 3 to 4 % fewer hours at cold starts of one and five minutes, but turned 30 to 60 % more often and
 left 40 % more unserved at five; raising `confidence` to make up for that took the hours back.
 
-Where the numbers come from: `confidence` 0.95 says that work left undone is about twenty times as bad as a
-replica that idles for as long. `stay` 2/3, a fourth of the doubt and the tenth were chosen on one recorded
-load (14 days) and on noise: each takes away reversals for few hours more. What a young record can speak of
-has no number of its own. The tolerance, steps and times of target tracking are those of Kubernetes'
+Where the numbers come from: a `confidence` of 0.98, the default, says that work left undone is about fifty
+times as bad as a replica that idles for as long. With 0.95 (twenty times) large services take fewer hours,
+but small ones turn on noise: the window foretells the peak of the demand, not of what going up will ask for.
+Refused: to let nothing go that going up asked for within the last hour. That held them, but took more hours
+than 0.98 does (`bench/RESULTS.md`). `stay` 2/3, a fourth of the doubt and the tenth were chosen on one
+recorded load (14 days) and on noise: each takes away reversals for few hours more. What a young record can
+speak of has no number of its own. The tolerance, steps and times of target tracking are those of Kubernetes'
 documentation.
 """
 

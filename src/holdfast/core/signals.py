@@ -22,6 +22,7 @@ from holdfast.model.units import Instant
 
 VALUE_MAX = 1e12
 SOURCES_MAX = 1_000  # of one workload
+ASKS = (Signal.IN_FLIGHT, Signal.QUEUE, Signal.REQUESTS, Signal.TOKENS)
 FASTER_MAX = 2.0  # a latency says that more are needed, hardly how many
 
 
@@ -107,11 +108,22 @@ class Signals:
             missing=tuple(signal for signal in scale.per_replica if signal not in known),
         )
 
+    def are_zero(self, scale: Scale) -> bool:
+        """By the last words of everybody nothing is asked for."""
+        counted = (self._words.get(signal, {}) for signal in asking(scale))
+        return not any(word.value for words in counted for word in words.values())
+
     def forget(self, before: Instant) -> None:
         """Words that are too old to count, of signals that nobody reads too: they would keep others out."""
         for words in self._words.values():
             for source in [source for source, word in words.items() if word.at < before]:
                 del words[source]
+
+
+def asking(scale: Scale) -> tuple[Signal, ...]:
+    """The signals by which somebody asks for something. A request may be over before anybody tells of those
+    in flight, so it counts by whichever signal it shows."""
+    return tuple(dict.fromkeys((*scale.per_replica, *ASKS)))
 
 
 def true(value: float) -> bool:

@@ -1,5 +1,6 @@
 """pydantic's list of errors as problems that a person can act on."""
 
+import enum
 from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
@@ -107,7 +108,10 @@ def _wanted(form: type[BaseModel], loc: Loc) -> tuple[str, str]:
 
 def fields_at(form: type[BaseModel], loc: Loc) -> list[str]:
     table = table_at(form, loc)
-    return list(written(table)) if isinstance(table, type) and issubclass(table, BaseModel) else []
+    if isinstance(table, type) and issubclass(table, BaseModel):
+        return list(written(table))
+    keys = get_args(table)[:1]
+    return list(keys[0]) if keys and isinstance(keys[0], enum.EnumMeta) else []  # words that are known
 
 
 def written(form: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -50,9 +50,9 @@ class Leaf:
         return Leaf(self.expected, self.show(default), self.read, self.show, self.choices)
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self._checked)
+        return core_schema.no_info_plain_validator_function(self.checked)
 
-    def _checked(self, value: object) -> object:
+    def checked(self, value: object) -> object:
         try:
             return self.read(value)
         except (ValueError, TypeError, OverflowError):

@@ -1,9 +1,11 @@
 """How people write that a service grows and shrinks: `model.scale`, with days and times of day as words."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from holdfast.files.leaf import SHARE, TEXT, Leaf, choice, duration, whole
 from holdfast.files.mirror import Strict
@@ -14,21 +16,51 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 TIME = re.compile(r"(\d{1,2}):(\d{2})")
 OFFSET = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 COUNT_MAX = 10_000
+AMOUNT_MAX = 1e12
 
 
-def _per_replica(value: object) -> dict[Signal, float]:
-    if not isinstance(value, dict) or not value:
+class BySignal(Leaf):
+    """A table with one kind of value for each signal, so that what is wrong is told with its path."""
+
+    def __init__(self, expected: str, example: str, values: Mapping[Signal, Leaf], *, least: int) -> None:
+        super().__init__(expected, example, lambda table: _a_table(table, least), str)
+        self.values = values
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        fields = {
+            str(signal): core_schema.typed_dict_field(_schema(value), required=False)
+            for signal, value in self.values.items()
+        }
+        rows = core_schema.typed_dict_schema(fields, extra_behavior="forbid")
+        return core_schema.chain_schema(
+            [_schema(self), rows, core_schema.no_info_plain_validator_function(_by_signal)]
+        )
+
+
+def _schema(leaf: Leaf) -> CoreSchema:
+    return core_schema.no_info_plain_validator_function(leaf.checked)
+
+
+def _a_table(value: object, least: int) -> object:
+    if not isinstance(value, dict) or len(value) < least:
         raise ValueError
-    found = {Signal(name): float(amount) for name, amount in value.items() if not isinstance(amount, bool)}
-    if len(found) != len(value) or not all(0 < amount <= 1e12 for amount in found.values()):
-        raise ValueError
-    return found
+    return value
 
 
-def _queries(value: object) -> dict[Signal, str]:
-    if not isinstance(value, dict) or not all(isinstance(query, str) and query for query in value.values()):
+def _by_signal(table: dict[str, object]) -> dict[Signal, object]:
+    return {Signal(name): value for name, value in table.items()}
+
+
+def _amount(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= AMOUNT_MAX:
         raise ValueError
-    return {Signal(name): query for name, query in value.items()}
+    return float(value)
+
+
+def _query(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError
+    return value
 
 
 def _days(value: object) -> tuple[int, ...]:
@@ -67,10 +99,29 @@ def _show_days(days: tuple[int, ...]) -> str:
 
 
 SIGNALS = ", ".join(Signal)
-PER_REPLICA = Leaf(
-    f"a table of signals and what one replica takes of each, of: {SIGNALS}", "{ in_flight: 8 }", _per_replica
+TAKES = {  # of each signal, what one replica might take
+    Signal.IN_FLIGHT: "8",
+    Signal.QUEUE: "4",
+    Signal.OLDEST_WAIT: "2000",
+    Signal.REQUESTS: "50",
+    Signal.TOKENS: "2000",
+    Signal.LATENCY: "500",
+    Signal.CPU: "0.7",
+    Signal.GPU: "0.7",
+    Signal.VALUE: "10",
+}
+PER_REPLICA = BySignal(
+    f"a table of signals and what one replica takes of each, of: {SIGNALS}",
+    "{ in_flight = 8 }",
+    {signal: Leaf("a number above 0, at most 1e12", example, _amount) for signal, example in TAKES.items()},
+    least=1,
 )
-QUERIES = Leaf(f"a table of signals and queries, of: {SIGNALS}", "{ queue: sum(waiting) }", _queries, str)
+QUERIES = BySignal(
+    f"a table of signals and queries, of: {SIGNALS}",
+    '{ queue = "sum(waiting)" }',
+    dict.fromkeys(Signal, Leaf("a query in quotes", '"sum(waiting)"', _query)),
+    least=0,
+)
 WEEKDAYS = Leaf('days such as "mon-fri" or "sat, sun"', '"mon-fri"', _days, _show_days)
 TIME_OF_DAY = Leaf('a time of day such as "08:30", up to "24:00"', '"08:30"', _minute, _show_minute)
 UTC_OFFSET = Leaf('an offset from UTC such as "+01:00"', '"+01:00"', _offset, lambda _: '"+00:00"')

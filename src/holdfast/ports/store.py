@@ -9,6 +9,8 @@ from holdfast.model.plan import Plan
 from holdfast.model.told import Told
 from holdfast.model.units import MINUTE, Instant, Millis
 
+TAILS_BYTES_MAX = 64 << 20  # of all tails; the oldest go first
+TAIL_COSTS = 4 << 10  # bytes that each counts besides its own
 ABSENT_MS: Millis = 1 * MINUTE  # a control plane that has not announced itself for so long is gone
 
 
@@ -24,6 +26,16 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     length: int
     body: bytes
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """The end of what a replica wrote that has ended."""
+
+    replica: str
+    node: str  # where it ran
+    data: bytes
+    written: int  # bytes, in all
+    at: Instant
 
 
 class Store(Protocol):
@@ -59,7 +71,7 @@ class Store(Protocol):
 
     async def prune(self, before: Instant) -> int:
         """Forget entries and history older than that, as far as the older of two snapshots covers them; how
-        many. What is needed to recover stays."""
+        many. What is needed to recover stays. Tails that are older go too."""
 
     async def history(
         self, *, node: str = "", workload: str = "", since: int = 0, before: int = 0, limit: int = 100
@@ -67,3 +79,9 @@ class Store(Protocol):
         """Lines about a node or a workload (or all), in order, of entries after number `since` and before
         number `before` (0: the end): the newest `limit` of them, or, if only `since` is given, the oldest.
         Lines of one entry are not torn apart."""
+
+    async def keep_tails(self, tails: tuple[Tail, ...]) -> None:
+        """Keep the end of what these replicas wrote, each in place of an older one; of all together no more
+        than TAILS_BYTES_MAX. Anybody may, and it is as durable as the journal."""
+
+    async def tail(self, replica: str) -> Tail | None: ...

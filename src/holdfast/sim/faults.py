@@ -329,6 +329,7 @@ class Faults:
             case "delete":
                 if change.workload in sim.gateways:
                     sim.gateways[change.workload].close()
+                sim.truth.delete(change.workload)
                 sim.say(ev.WorkloadDeleted(at=0, workload=change.workload))
             case "pause" | "resume" | "scale" | "update":
                 assert workload is not None

@@ -377,6 +377,7 @@ class Simulation:
         """Somebody applies a workload, perhaps again: what it is then is newer than what it was."""
         version = max(workload.version, self.fleet.workloads[workload.name].version)
         workload = self.fleet.workloads[workload.name] = replace(workload, version=version)
+        self.truth.apply(workload.name)
         self.say(ev.WorkloadApplied(at=0, workload=workload))
 
     def say(self, event: ev.Event) -> None:

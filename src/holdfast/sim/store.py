@@ -9,7 +9,7 @@ from holdfast.model.plan import Plan
 from holdfast.model.told import Told
 from holdfast.model.units import Instant, Millis
 from holdfast.ports.errors import Fenced, NotFound, OutcomeUnknown, Unreachable
-from holdfast.ports.store import ABSENT_MS, Leadership, Snapshot
+from holdfast.ports.store import ABSENT_MS, TAIL_COSTS, TAILS_BYTES_MAX, Leadership, Snapshot, Tail
 
 SNAPSHOTS_KEPT = 2
 
@@ -28,6 +28,7 @@ class SimStore:
         self.held = Leadership("", 0, 0)  # as it was granted: what is left of it is told by `until`
         self.until: Instant = 0
         self.planes: dict[str, tuple[str, Instant]] = {}  # address, when seen
+        self.tails: dict[str, Tail] = {}  # the oldest first
         self.pruned = 0  # entries that are no longer kept
         self.down = False
         self.crash = CrashPoint.NONE
@@ -96,6 +97,7 @@ class SimStore:
 
     async def prune(self, before: Instant) -> int:
         self._answer()
+        self.tails = {name: tail for name, tail in self.tails.items() if tail.at >= before}
         if len(self.snapshots) < SNAPSHOTS_KEPT:
             return 0
         covered = self.snapshots[0].length - 1  # its last entry stays: the clock goes on from there
@@ -117,6 +119,18 @@ class SimStore:
                 return tuple(line for line in told if line.seq <= told[limit - 1].seq)
             return tuple(line for line in told if line.seq >= told[-limit].seq)
         return tuple(told)
+
+    async def keep_tails(self, tails: tuple[Tail, ...]) -> None:
+        self._answer()
+        self.tails |= {tail.replica: tail for tail in tails}
+        self.tails = dict(sorted(self.tails.items(), key=lambda item: item[1].at))
+        size = sum(len(tail.data) + TAIL_COSTS for tail in self.tails.values())
+        while size > TAILS_BYTES_MAX:
+            size -= len(self.tails.pop(next(iter(self.tails))).data) + TAIL_COSTS
+
+    async def tail(self, replica: str) -> Tail | None:
+        self._answer()
+        return self.tails.get(replica)
 
     # within
 

@@ -31,6 +31,8 @@ class Stretch(msgspec.Struct):
     down_ms: int = 0
     first_up: Instant = -1
     over: bool = False
+    aside: bool = False  # paused or deleted, or wanted again and not up yet: as before its first start
+    asked: Instant = -1  # since then its owner wants it again
     outages: list[tuple[Instant, Instant]] = []
     ready: list[tuple[Instant, int]] = []  # (when, how many) for pictures
 
@@ -42,6 +44,7 @@ class Truth:
         self.false_failovers: list[tuple[Instant, str]] = []
         self.epochs: dict[str, int] = {}
         self.stretches: dict[str, Stretch] = {}
+        self.deleted: set[str] = set()
         fleet.on_start = self.started
         fleet.on_change = self.changed
 
@@ -122,6 +125,17 @@ class Truth:
             case _:
                 return 1
 
+    def delete(self, name: str) -> None:
+        self.deleted.add(name)
+        self.changed(name)
+
+    def apply(self, name: str) -> None:
+        """Again, perhaps, or paused, or resumed."""
+        stretch = self.stretches.get(name)
+        self.deleted.discard(name)
+        if stretch is not None and stretch.aside != self.fleet.workloads[name].paused:
+            self.changed(name)
+
     def changed(self, name: str) -> None:
         workload = self.fleet.workloads[name]
         if not isinstance(workload.shape, Service | Training):
@@ -135,13 +149,26 @@ class Truth:
         up = count >= self.needed(workload)
         if self.keep_history:
             stretch.ready.append((self.kernel.now, count))
-        if up != stretch.up:
+        unwanted = workload.paused or name in self.deleted
+        if unwanted or (stretch.aside and not up):
+            self._set_aside(stretch, wanted=not unwanted)
+        elif up != stretch.up:
             self._account(stretch)
             if up and stretch.first_up < 0:
                 stretch.first_up = self.kernel.now
             elif not up:
                 stretch.outages.append((self.kernel.now, self.kernel.now))
             stretch.up = up
+
+    def _set_aside(self, stretch: Stretch, *, wanted: bool) -> None:
+        """What nobody wants is not down, and its start afterwards counts as little as its first."""
+        if not stretch.aside:
+            self._account(stretch)
+            stretch.aside, stretch.up = True, False
+        if not wanted:
+            stretch.asked = -1
+        elif stretch.asked < 0:
+            stretch.asked = self.kernel.now
 
     def _finish(self, stretch: Stretch) -> None:
         """A training that is done is not down."""
@@ -153,7 +180,9 @@ class Truth:
 
     def _account(self, stretch: Stretch) -> None:
         spent = self.kernel.now - stretch.since
-        if stretch.first_up >= 0:
+        if stretch.aside:
+            stretch.aside = False
+        elif stretch.first_up >= 0:
             if stretch.up:
                 stretch.up_ms += spent
             else:
@@ -164,5 +193,8 @@ class Truth:
 
     def close(self) -> None:
         for stretch in self.stretches.values():
+            if stretch.aside and stretch.asked >= 0:  # it never came back
+                stretch.aside, stretch.since = False, stretch.asked
+                stretch.outages.append((stretch.asked, stretch.asked))
             if not stretch.over:
                 self._account(stretch)

@@ -70,9 +70,17 @@ class Beat(Message, frozen=True):
     used: Used | None = None  # now and then
 
 
+class Wrote(msgspec.Struct, frozen=True, array_like=True):
+    """The end of a replica's log."""
+
+    data: bytes
+    written: int  # bytes, in all
+
+
 class Reports(Message, frozen=True):
     first: int  # number of the first of them
     reports: tuple[Report, ...]
+    tails: dict[str, Wrote] = {}  # of replicas that ended; an older agent says nothing of them
 
 
 class Confirmed(Message, frozen=True):

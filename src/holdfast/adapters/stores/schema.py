@@ -24,7 +24,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS: Final = ("0001",)  # every migration there is, the oldest first
+REVISIONS: Final = ("0001", "0002")  # every migration there is, the oldest first
 
 metadata = MetaData()
 
@@ -71,6 +71,18 @@ snapshots = Table(
     Column("length", BigInteger, primary_key=True, autoincrement=False),
     Column("body", LargeBinary, nullable=False),
 )
+
+tails = Table(  # of what replicas wrote that have ended
+    "tails",
+    metadata,
+    Column("replica", Text, primary_key=True),
+    Column("node", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),  # what it counts
+    Column("written", BigInteger, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+)
+Index("tails_by_age", tails.c.at, tails.c.size)
 
 planes = Table(  # control planes that were here lately
     "planes",

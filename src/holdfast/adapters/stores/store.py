@@ -13,12 +13,13 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete,
 from holdfast.adapters.stores.codec import Row, entries_of, rows_of, storable
 from holdfast.adapters.stores.database import Database
 from holdfast.adapters.stores.schema import head, history, journal, planes, snapshots
+from holdfast.adapters.stores.tails import find_tail, forget_tails, keep_tails
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
 from holdfast.model.told import Told
 from holdfast.model.units import NEVER, Instant, Millis
 from holdfast.ports.errors import Fenced, NotFound
-from holdfast.ports.store import ABSENT_MS, Leadership, Snapshot
+from holdfast.ports.store import ABSENT_MS, Leadership, Snapshot, Tail
 
 Condition = ColumnElement[bool]
 
@@ -158,10 +159,19 @@ class SqlStore:
     async def prune(self, before: Instant) -> int:
         """Drops what is older than `before` and not needed to recover, even from the older snapshot: from
         the journal and from the history. Answers how many entries went. Anybody may ask for it."""
+        await self.database.write(partial(forget_tails, before))
         first, keep_from = await self.database.read(partial(_prunable, before))
         for last in range(first + PRUNE_BATCH - 1, keep_from + PRUNE_BATCH - 1, PRUNE_BATCH):
             await self.database.write(partial(_prune, min(last, keep_from - 1)))
         return max(0, keep_from - first)
+
+    # the last words of replicas
+
+    async def keep_tails(self, tails: tuple[Tail, ...]) -> None:
+        await self.database.write(partial(keep_tails, tails))
+
+    async def tail(self, replica: str) -> Tail | None:
+        return await self.database.read(partial(find_tail, replica), crowd=True)
 
     # history
 

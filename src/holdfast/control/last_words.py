@@ -1,0 +1,96 @@
+"""What replicas wrote last, kept for when their node is gone.
+
+It comes with the report that a replica ended and is queued for the store before the turn that reads the
+report, so it is written before anybody decides to let the node go. Nobody waits for it: if the store takes
+none, the log stays with its node and nowhere else.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import AsyncExitStack, aclosing
+from typing import NamedTuple
+
+import structlog
+
+from holdfast.control.session import Gone
+from holdfast.ports.errors import PortError
+from holdfast.ports.store import Store, Tail
+
+WAITING_BYTES_MAX = 8 << 20
+CLOSE_S = 2.0
+ANSWER_S = 5.0  # for a node that is asked for the log of what has ended
+
+Parts = AsyncGenerator[bytes, None]
+
+log = structlog.get_logger("holdfast.hub")
+
+
+class LastWords:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[str, Tail] = {}
+        self._writing: asyncio.Task[None] | None = None
+
+    def keep(self, tails: Iterable[Tail]) -> None:
+        size = sum(len(tail.data) for tail in self._waiting.values())
+        for tail in tails:
+            size += len(tail.data)
+            if size > WAITING_BYTES_MAX:
+                log.warning("last words dropped", replica=tail.replica, why="too many at once")
+                break
+            self._waiting[tail.replica] = tail
+        if self._waiting and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        while self._waiting:
+            batch, self._waiting = tuple(self._waiting.values()), {}
+            try:
+                await self._store.keep_tails(batch)
+            except PortError as error:
+                log.warning("last words dropped", count=len(batch), why=str(error))
+
+    async def of(self, replica: str) -> Tail | None:
+        return self._waiting.get(replica) or await self._store.tail(replica)
+
+    async def close(self) -> None:
+        if self._writing is not None:
+            await asyncio.wait({self._writing}, timeout=CLOSE_S)
+            self._writing.cancel()
+
+
+class Log(NamedTuple):
+    """What a replica wrote, from where it was asked for."""
+
+    parts: Parts
+    note: str = ""  # what is to be known about it
+
+
+def kept(tail: Tail, offset: int, why: str) -> Log:
+    """`why`: it is not read from its node. An offset below zero counts from the end."""
+    all_of_it = tail.written <= len(tail.data)
+    what = "all that it wrote" if all_of_it else f"the last {len(tail.data):,} of {tail.written:,} bytes"
+    note = f"{tail.replica} has ended and {why}; this is {what}"
+    return Log(_after(tail.data[min(0, offset) :]), note)
+
+
+async def begun(parts: Parts) -> Parts:
+    """The same, once it is known that there is anything. Gone: there is not."""
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(aclosing(parts))
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                first = await anext(parts, b"")
+        except TimeoutError:
+            raise Gone("its node does not answer") from None
+        stack.pop_all()
+    return _after(first, parts)
+
+
+async def _after(first: bytes, parts: Parts | None = None) -> Parts:
+    if first:
+        yield first
+    if parts is not None:
+        async with aclosing(parts):
+            async for part in parts:
+                yield part
