@@ -35,7 +35,7 @@ from holdfast.adapters.providers.local.threads import seen_through
 from holdfast.adapters.providers.slurm import life, partitions, submit
 from holdfast.adapters.providers.slurm.commands import Commands
 from holdfast.adapters.providers.slurm.queue import PENDING, Job, Queue, comment, ids
-from holdfast.adapters.providers.slurm.settings import SlurmSettings, read_settings
+from holdfast.adapters.providers.slurm.settings import TAKES, SlurmSettings, read_settings
 from holdfast.model.action import LaunchNode
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.units import Millis
@@ -56,6 +56,8 @@ log = structlog.get_logger()
 
 
 class SlurmProvider:
+    takes = TAKES
+
     def __init__(
         self,
         settings: SlurmSettings,
