@@ -13,7 +13,8 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,7 +31,7 @@ from holdfast.api.app import close, create_app
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
 from holdfast.control.plane import Plane
-from holdfast.model.event import Event
+from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant
 from holdfast.model.world import World
@@ -64,7 +65,7 @@ class Settings:
     key: Path | None = None
     tokens: bool = False  # nobody speaks to us without one
     insecure: bool = False
-    opening: Callable[[World, Instant], Iterable[Event]] = field(default=lambda world, now: ())
+    pools: tuple[Pool, ...] = ()  # that every start brings with it
     ends_nodes: bool = False  # local nodes end with us
 
 
@@ -120,7 +121,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             enrolment,
             clock,
             providers.of,
-            opening=settings.opening,
+            opening=partial(_opening, settings.pools),
+            own_pools=[pool.name for pool in settings.pools],
             ending=providers.stop_all if settings.ends_nodes else None,
             telemetry=telemetry,
         )
@@ -170,6 +172,10 @@ async def _running(
             server.should_exit = True
             await asyncio.gather(serving, supervising, return_exceptions=True)
             await providers.close()
+
+
+def _opening(pools: tuple[Pool, ...], world: World, now: Instant) -> Iterable[Event]:
+    return [PoolApplied(at=now, pool=pool) for pool in pools if world.pools.get(pool.name) != pool]
 
 
 class Providers:

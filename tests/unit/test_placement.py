@@ -100,9 +100,7 @@ def test_no_two_copies_share_a_node_to_save_money() -> None:
 
 
 def test_a_free_gpu_is_taken_before_one_that_costs_though_less_would_be_stranded_there() -> None:
-    nodes = room(
-        [node("paid", cpu=8, memory=32_768, gpus=1, price=9), node("free", cpu=64, gpus=8, price=0)]
-    )
+    nodes = room([node("paid", cpu=8, memory=32_768, gpus=1, price=9), node("free", cpu=64, gpus=8, price=0)])
     assert at(place(nodes, Ask(needs(gpu=1)))) == ["free"]
 
 

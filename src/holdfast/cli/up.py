@@ -32,16 +32,13 @@ def up(
 
     from holdfast import wiring
     from holdfast.cli import log_lines
-    from holdfast.model.event import PoolApplied
 
     log_lines.quiet()
     local = pool(nodes, cpus, memory)
     settings = wiring.Settings(
         state=dir.absolute(),
         port=port,
-        opening=lambda world, now: (
-            () if world.pools.get(local.name) == local else (PoolApplied(at=now, pool=local),)
-        ),
+        pools=(local,),
         ends_nodes=True,
     )
 

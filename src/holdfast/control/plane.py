@@ -13,7 +13,7 @@ it in this process, or nobody had begun it: what is held under our name besides 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -83,11 +83,13 @@ class Plane:
         opening: Callable[[World, Instant], Iterable[Event]] = lambda world, now: (),
         ending: Callable[[], Awaitable[Iterable[str]]] | None = None,
         telemetry: Telemetry | None = None,
+        own_pools: Collection[str] = (),
     ) -> None:
-        """`opening`: what every term begins with. `ending`: at the very end, names nodes that are gone."""
+        """`opening`: what every term begins with. `ending`: at the very end, names nodes that are gone.
+        `own_pools`: come with us, whatever was asked for."""
         self.name, self.url, self.store, self.registry = name, url, store, registry
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
-        self.telemetry = telemetry
+        self.telemetry, self.own_pools = telemetry, own_pools
         self._metrics = Metrics()
         self.hub = Hub(clock, enrolment, self._metrics)
         self._follower = Follower(store)
