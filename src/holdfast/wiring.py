@@ -30,6 +30,7 @@ from holdfast.api.access import Access
 from holdfast.api.app import close, create_app
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
+from holdfast.control.leaving import Leaving
 from holdfast.control.plane import Plane
 from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
@@ -66,7 +67,7 @@ class Settings:
     tokens: bool = False  # nobody speaks to us without one
     insecure: bool = False
     pools: tuple[Pool, ...] = ()  # that every start brings with it
-    ends_nodes: bool = False  # local nodes end with us
+    leaving: Leaving | None = None  # all that was launched ends with us
 
 
 def check(settings: Settings) -> None:
@@ -123,7 +124,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             providers.of,
             opening=partial(_opening, settings.pools),
             own_pools=[pool.name for pool in settings.pools],
-            ending=providers.stop_all if settings.ends_nodes else None,
+            ending=partial(providers.stop_all, settings.leaving) if settings.leaving else None,
             telemetry=telemetry,
         )
         if settings.tokens:
@@ -209,8 +210,13 @@ class Providers:
             while True:
                 group.create_task(_supervised(await self._new.get()))
 
-    async def stop_all(self) -> Iterable[str]:
-        return await self.local.stop_all(CLOSE_S * 1000)
+    async def stop_all(self, leaving: Leaving, world: World) -> Iterable[str]:
+        """Local nodes get time to end what runs on them; others are ended as their provider does it."""
+        others = [pool for pool in world.pools.values() if pool.provider != "local"]
+        async with asyncio.TaskGroup() as group:
+            local = group.create_task(self.local.stop_all(CLOSE_S * 1000))
+            rest = group.create_task(leaving.end(world, others, self.of))
+        return [*local.result(), *rest.result()]
 
     async def close(self) -> None:
         """One that does not let go keeps nobody else from it."""
@@ -311,8 +317,9 @@ async def first_token(settings: Settings, registry: Registry, clock: HostClock) 
     log.warning("made the first admin token", file=str(path))
 
 
-def run(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Runs until it is done. The event it gets is set when somebody sends SIGINT or SIGTERM."""
+def run(work: Callable[[asyncio.Event], Awaitable[None]], hurry: asyncio.Event | None = None) -> None:
+    """Runs until it is done. The event it gets is set when somebody sends SIGINT or SIGTERM, `hurry` at the
+    second time; the third is not caught."""
     import uvloop
 
     _more_files()
@@ -321,8 +328,19 @@ def run(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+        numbers = (signal.SIGINT, signal.SIGTERM)
+
+        def asked() -> None:
+            if not stop.is_set():
+                stop.set()
+                return
+            if hurry is not None:
+                hurry.set()
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+        for number in numbers:
+            loop.add_signal_handler(number, asked)
         await work(stop)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

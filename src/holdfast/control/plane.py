@@ -81,11 +81,12 @@ class Plane:
         providers: Providers,
         *,
         opening: Callable[[World, Instant], Iterable[Event]] = lambda world, now: (),
-        ending: Callable[[], Awaitable[Iterable[str]]] | None = None,
+        ending: Callable[[World], Awaitable[Iterable[str]]] | None = None,
         telemetry: Telemetry | None = None,
         own_pools: Collection[str] = (),
     ) -> None:
-        """`opening`: what every term begins with. `ending`: at the very end, names nodes that are gone.
+        """`opening`: what every term begins with. `ending`: at the very end, given the last that
+        we knew, names nodes that are gone.
         `own_pools`: come with us, whatever was asked for."""
         self.name, self.url, self.store, self.registry = name, url, store, registry
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
@@ -95,6 +96,7 @@ class Plane:
         self._follower = Follower(store)
         self._fresh = False  # has the follower read anything yet?
         self._term: Term | None = None
+        self._last = World()  # of the last term
         self._gateways: Gateways | None = None
         self._leadership = Leadership("", 0, 0)
         self._generation = 0  # of the last term that we began
@@ -280,7 +282,7 @@ class Plane:
         """What ended with us is written down, so that the next start need not find it out."""
         if self.ending is None:
             return
-        gone = await self.ending()
+        gone = await self.ending(self._last)
         held, length = self._leadership, self._length
         if self._ours(held):
             facts = tuple(NodeTerminated(at=self._steady.now(), node=name) for name in gone)
@@ -391,7 +393,7 @@ class Plane:
             )
         finally:
             self._generation = held.generation if term.began else self._generation
-            self._term = self._gateways = None
+            self._term, self._gateways, self._last = None, None, mind.world
             if self._leadership.leader == self.name:
                 self.hub.leader_url = ""  # nobody leads now, least of all we
             self.hub.step_down()
