@@ -213,10 +213,13 @@ class Providers:
     async def stop_all(self, leaving: Leaving, world: World) -> Iterable[str]:
         """Local nodes get time to end what runs on them; others are ended as their provider does it."""
         others = [pool for pool in world.pools.values() if pool.provider != "local"]
-        async with asyncio.TaskGroup() as group:
-            local = group.create_task(self.local.stop_all(CLOSE_S * 1000))
-            rest = group.create_task(leaving.end(world, others, self.of))
-        return [*local.result(), *rest.result()]
+        both = (self.local.stop_all(CLOSE_S * 1000), leaving.end(world, others, self.of))
+        gone: list[str] = []
+        for ended in await asyncio.gather(*both, return_exceptions=True):  # neither keeps the other from it
+            if isinstance(ended, BaseException):
+                raise ended
+            gone += ended
+        return gone
 
     async def close(self) -> None:
         """One that does not let go keeps nobody else from it."""
