@@ -13,7 +13,8 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,8 +30,9 @@ from holdfast.api.access import Access
 from holdfast.api.app import close, create_app
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
+from holdfast.control.leaving import Leaving
 from holdfast.control.plane import Plane
-from holdfast.model.event import Event
+from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant
 from holdfast.model.world import World
@@ -64,8 +66,8 @@ class Settings:
     key: Path | None = None
     tokens: bool = False  # nobody speaks to us without one
     insecure: bool = False
-    opening: Callable[[World, Instant], Iterable[Event]] = field(default=lambda world, now: ())
-    ends_nodes: bool = False  # local nodes end with us
+    pools: tuple[Pool, ...] = ()  # that every start brings with it
+    leaving: Leaving | None = None  # all that was launched ends with us
 
 
 def check(settings: Settings) -> None:
@@ -120,8 +122,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             enrolment,
             clock,
             providers.of,
-            opening=settings.opening,
-            ending=providers.stop_all if settings.ends_nodes else None,
+            opening=partial(_opening, settings.pools),
+            own_pools=[pool.name for pool in settings.pools],
+            ending=partial(providers.stop_all, settings.leaving) if settings.leaving else None,
             telemetry=telemetry,
         )
         if settings.tokens:
@@ -172,6 +175,10 @@ async def _running(
             await providers.close()
 
 
+def _opening(pools: tuple[Pool, ...], world: World, now: Instant) -> Iterable[Event]:
+    return [PoolApplied(at=now, pool=pool) for pool in pools if world.pools.get(pool.name) != pool]
+
+
 class Providers:
     """Who serves a pool. Where the settings make the provider, there is one for each of them, made when first
     asked for."""
@@ -203,8 +210,16 @@ class Providers:
             while True:
                 group.create_task(_supervised(await self._new.get()))
 
-    async def stop_all(self) -> Iterable[str]:
-        return await self.local.stop_all(CLOSE_S * 1000)
+    async def stop_all(self, leaving: Leaving, world: World) -> Iterable[str]:
+        """Local nodes get time to end what runs on them; others are ended as their provider does it."""
+        others = [pool for pool in world.pools.values() if pool.provider != "local"]
+        both = (self.local.stop_all(CLOSE_S * 1000), leaving.end(world, others, self.of))
+        gone: list[str] = []
+        for ended in await asyncio.gather(*both, return_exceptions=True):  # neither keeps the other from it
+            if isinstance(ended, BaseException):
+                raise ended
+            gone += ended
+        return gone
 
     async def close(self) -> None:
         """One that does not let go keeps nobody else from it."""
@@ -305,8 +320,9 @@ async def first_token(settings: Settings, registry: Registry, clock: HostClock) 
     log.warning("made the first admin token", file=str(path))
 
 
-def run(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
-    """Runs until it is done. The event it gets is set when somebody sends SIGINT or SIGTERM."""
+def run(work: Callable[[asyncio.Event], Awaitable[None]], hurry: asyncio.Event | None = None) -> None:
+    """Runs until it is done. The event it gets is set when somebody sends SIGINT or SIGTERM, `hurry` at the
+    second time; the third is not caught."""
     import uvloop
 
     _more_files()
@@ -315,8 +331,19 @@ def run(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
+        numbers = (signal.SIGINT, signal.SIGTERM)
+
+        def asked() -> None:
+            if not stop.is_set():
+                stop.set()
+                return
+            if hurry is not None:
+                hurry.set()
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+        for number in numbers:
+            loop.add_signal_handler(number, asked)
         await work(stop)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

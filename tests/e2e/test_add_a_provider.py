@@ -1,6 +1,7 @@
 """Somebody follows docs/how-to/add-a-provider.md, and somebody else makes every mistake on the way."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -113,6 +114,54 @@ def test_a_notice_in_the_agents_folder_empties_the_node_and_it_is_terminated(
     until(lambda: victim not in nodes_of(up, "mine") and two_are_ready(up), "it is replaced")
     assert victim not in up.until_ready("web", 2).values()
     assert not any(line.startswith(f"{victim} dead") for line in up.history()), "it left, it did not fail"
+
+
+def test_an_interrupt_of_up_ends_the_nodes_of_other_providers_too(installed: Ground, root: Path) -> None:
+    up = installed.up("--nodes", "1")
+    up.apply(documented_pool(root))
+    until(lambda: two_are_ready(up), "both nodes have joined")
+    names = sorted(nodes_of(up, "mine"))
+    assert up.stop() == 0
+    assert processes(root) == {}
+    assert all((root / "mine" / name / "gone").exists() for name in names)
+    again = installed.up("--nodes", "1")
+    until(lambda: two_are_ready(again), "the next start has the pool, and launches anew")
+    assert not set(names) & set(nodes_of(again, "mine"))
+    assert again.stop() == 0
+
+
+STUBBORN = """
+from holdfast_folders import FolderProvider
+from holdfast.ports.errors import Unreachable
+
+class Stubborn(FolderProvider):
+    async def terminate(self, node):
+        if (self.root / "stubborn").exists():
+            raise Unreachable("the cloud is down")
+        await super().terminate(node)
+"""
+
+
+def test_what_up_cannot_end_is_named_a_second_interrupt_leaves_it_and_the_next_start_finds_it(
+    installed: Ground, root: Path
+) -> None:
+    entry = BAD.replace('name = "bad"', 'name = "stubborn"').partition("absent")[0]
+    install(installed.folder / "site", f'{entry}stubborn = "stubborn:Stubborn"', stubborn=STUBBORN)
+    up = installed.up("--nodes", "1")
+    up.apply(documented_pool(root).replace("provider: folders", "provider: stubborn"))
+    until(lambda: two_are_ready(up), "both nodes have joined")
+    names = sorted(nodes_of(up, "mine"))
+    (root / "stubborn").touch()
+    up.process.send_signal(signal.SIGINT)
+    until(lambda: "ending 2 nodes of mine: " in up.said, "it says what it does")
+    assert up.stop() == 1, "a second one"
+    assert all(f"{name} could not be ended: the cloud is down" in up.said for name in names)
+    assert processes(root), "they run on"
+    (root / "stubborn").unlink()
+    again = installed.up("--nodes", "1")
+    until(lambda: sorted(nodes_of(again, "mine")) == names and two_are_ready(again), "they are found again")
+    assert again.stop() == 0
+    assert processes(root) == {}
 
 
 def test_providers_that_cannot_be_had_are_explained_and_hurt_no_other_pool(

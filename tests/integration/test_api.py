@@ -284,6 +284,35 @@ async def test_a_plan_tells_what_would_happen_and_changes_nothing() -> None:
         assert [each["name"] for each in await api.get("/v1/workloads")] == ["once"]
 
 
+POOL = "kind: pool\nname: std\nprovider: local\nmin: 0\nmax: 3\n"
+
+
+async def test_a_pool_is_deleted_when_its_nodes_can_be_let_go() -> None:
+    async with served("n1") as api:
+        await api.apply(POOL)
+        gone = answered(await api.client.delete("/v1/pools/std"), 200)
+        assert (gone["name"], gone["kind"], gone["outcome"]) == ("std", "pool", "deleted")
+        await until(lambda: "std" not in api.plane.world.pools)
+        assert [pool["name"] for pool in await api.get("/v1/pools")] == ["fleet"]
+        unknown = answered(await api.client.delete("/v1/pools/flet"), 404)
+        assert "fleet" in unknown["hint"]
+        told = [line["text"] for line in await api.get("/v1/events?limit=100") if line["subject"] == "std"]
+        assert "pool deleted: its nodes are emptied and let go" in told
+        assert "ForgetPool: it was deleted, and none of its nodes is left" in told
+
+
+async def test_a_pool_is_not_deleted_while_nobody_can_end_its_nodes_or_a_start_would_bring_it_again() -> None:
+    async with served("n1") as api:
+        refused = answered(await api.client.delete("/v1/pools/fleet"), 409)
+        assert "(n1) join by themselves" in refused["detail"]
+        assert "holdfast drain n1 --wait" in refused["hint"]
+        await api.apply(POOL)
+        api.plane.own_pools = ("std",)
+        refused = answered(await api.client.delete("/v1/pools/std"), 409)
+        assert "every start brings it again" in refused["detail"]
+        assert "std" in api.plane.world.pools
+
+
 async def test_a_workload_is_scaled_paused_resumed_and_deleted() -> None:
     async with served("n1", "n2") as api:
         await api.apply(WEB)

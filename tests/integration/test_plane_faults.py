@@ -249,7 +249,7 @@ async def test_a_leader_whose_time_is_over_asks_nothing_of_a_provider() -> None:
 async def test_nodes_that_cannot_be_ended_do_not_keep_the_next_one_from_leading() -> None:
     world = World()
 
-    async def ending() -> list[str]:
+    async def ending(known: object) -> list[str]:
         raise OSError("no more processes")
 
     enrolment = Enrolment(world.registry, world.clock, b"")

@@ -31,6 +31,26 @@ def test_a_copy_goes_to_the_zone_that_came_back() -> None:
     assert rounds(built) == [Move("web/1.1", "b1", (), why)]
 
 
+def test_copies_leave_free_nodes_for_ones_that_cost_only_when_more_than_half_are_in_one_zone() -> None:
+    free = [node(f"free-{zone}{n}", zone=zone, price=0) for zone in "ab" for n in range(3)]
+    paid = [node("paid", zone="z")]
+    built = world(free + paid)
+    run(built, spread(), ["free-a0", "free-a1", "free-b0", "free-b1"])
+    assert rounds(built) == []
+    built = world(free + paid)
+    run(built, spread(), ["free-a0", "free-a1", "free-a2", "free-b0"])
+    assert [move.to for move in rounds(built)] == ["free-b1"]
+    built = world(free[:3] + paid)
+    run(built, spread(), ["free-a0", "free-a1"])
+    assert [move.to for move in rounds(built)] == ["paid"]
+
+
+def test_a_free_node_hands_no_load_to_one_that_costs() -> None:
+    built = world([node("free", price=0), node("paid", zone="b")])
+    run(built, service("web", needs(cpu=3)), ["free", "free"])
+    assert rounds(built) == []
+
+
 def test_a_spread_that_cannot_be_better_is_left_alone() -> None:
     built = world([node("a1", zone="a"), node("b1", zone="b")])
     run(built, spread(), ["a1", "a1", "b1"])

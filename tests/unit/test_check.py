@@ -178,6 +178,13 @@ def a_taken_seat() -> Case:
     return Case(play, do.RemoveSlot(slot="web/0", why=""), do.RemoveSlot(slot="done/0", why=""))
 
 
+def a_pool_with_nodes() -> Case:
+    play = fleet()
+    play.tell(ev.PoolApplied(at=play.now, pool=replace(play.world.pools["pool"], name="other")))
+    play.tell(*(ev.PoolDeleted(at=play.now, pool=name) for name in ("pool", "other")))
+    return Case(play, do.ForgetPool(pool="pool", why=""), do.ForgetPool(pool="other", why=""))
+
+
 CASES: dict[Invariant, Callable[[], Case]] = {
     check.what_is_acted_on_is_known: an_unknown_replica,
     check.an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it: a_seat_that_may_still_be_taken,
@@ -195,6 +202,7 @@ CASES: dict[Invariant, Callable[[], Case]] = {
     check.no_launch_goes_over_a_budget: a_spent_budget,
     check.a_node_id_is_used_once: a_node_twice,
     check.a_seat_that_may_hold_a_copy_is_not_removed: a_taken_seat,
+    check.a_pool_is_forgotten_only_when_it_was_deleted_and_is_empty: a_pool_with_nodes,
 }
 
 

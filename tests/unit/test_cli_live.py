@@ -406,6 +406,8 @@ def test_stdin_is_a_file_too(tmp_path: Path) -> None:
         (("resume", "web"), "POST", "/v1/workloads/web/resume", None),
         (("delete", "web"), "DELETE", "/v1/workloads/web", None),
         (("delete", "../x?y"), "DELETE", "/v1/workloads/..%2Fx%3Fy", None),
+        (("delete", "pool"), "DELETE", "/v1/workloads/pool", None),
+        (("delete", "pool", "a"), "DELETE", "/v1/pools/a", None),
         (("release-brake",), "POST", "/v1/brake/release", None),
         (("chaos", "kill", "a"), "POST", "/v1/chaos/kill", {"node": "a", "for_ms": 30_000}),
         (
@@ -622,6 +624,25 @@ def test_delete_waits_until_nothing_is_left(holdfast: Holdfast) -> None:
     assert told.err == "web: web/0.1 still there\n", "that it is gone is said once"
 
 
+def test_deleting_a_pool_says_what_happens_and_waits_until_it_is_forgotten(holdfast: Holdfast) -> None:
+    looks = 0
+
+    def answer(method: str, path: str) -> Answer:
+        nonlocal looks
+        if method == "DELETE":
+            return gives(shapes.Applied("std", "pool", "deleted", 0))
+        looks += 1
+        left = shapes.Pool("std", "ec2", 0, 0, 0, 2, "it is being deleted, 2 nodes left", [], deleted=True)
+        return gives([left] if looks < 3 else [])
+
+    with listening(answer) as server:
+        told = holdfast("delete", "pool", "std", "--url", server.url)
+        assert (told.code, told.out) == (0, "std is being deleted: its nodes are emptied and let go\n")
+        told = holdfast("delete", "pool", "std", "--wait", "--url", server.url)
+    assert (told.code, told.out, looks) == (0, "std is deleted\n", 3)
+    assert told.err == "std: it is being deleted, 2 nodes left\n"
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_drain_waits_until_nothing_is_left_and_says_so_once(holdfast: Holdfast, leaves: bool) -> None:
     looks = 0
@@ -771,6 +792,21 @@ def test_completion_knows_the_names_of_the_fleet() -> None:
         assert names(complete.workloads, server.url, "x") == []
         assert names(complete.replicas, server.url, "web") == ["web/0.1"]
         assert names(complete.offers, server.url, "") == ["std-a"]
+
+
+def test_completion_knows_what_can_be_deleted() -> None:
+    def answer(method: str, path: str) -> Answer:
+        return gives([{"name": "std" if "pools" in path else "web"}])
+
+    def completed(url: str, *typed: str) -> list[str]:
+        context = typer.Context(typer.main.get_command(app))
+        context.params = {"url": url, "names": list(typed)}
+        return complete.deleted(context, "")
+
+    with listening(answer) as server:
+        assert completed(server.url) == ["pool", "web"]
+        assert completed(server.url, "web") == ["web"]
+        assert completed(server.url, "pool") == ["std"]
 
 
 @pytest.mark.parametrize(("deed", "path"), [("kill", "/v1/nodes"), ("sell-out", "/v1/pools")])

@@ -17,7 +17,7 @@ from holdfast.adapters.providers.ec2.account import CONNECT_S, DO_S, LOOK_S, LOO
 from holdfast.adapters.providers.ec2.faults import CODES, THROTTLED_MS, translated
 from holdfast.adapters.providers.ec2.machine import BYTES_MAX, user_data
 from holdfast.adapters.providers.ec2.market import listed_price, micro_usd
-from holdfast.adapters.providers.ec2.settings import SETTINGS, read_settings
+from holdfast.adapters.providers.ec2.settings import TAKES, read_settings
 from holdfast.control.perform import CALL_S
 from holdfast.files.workload import documents
 from holdfast.model.action import LaunchNode
@@ -67,24 +67,23 @@ def test_settings_are_read_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"regions": ""}, "regions is missing: write regions: us-east-1"),
-        ({"image": ""}, "image is missing"),
-        ({"install": " "}, "install is missing"),
-        ({"regoins": "x"}, "no setting called regoins (did you mean regions?)"),
-        ({"qqq": "x"}, "there are regions, image"),
-        ({"regions": "US EAST"}, "'US EAST' is no region"),
-        ({"regions": ","}, "there is nothing in it"),
-        ({"image": "us-east-1=ami-1"}, "no image for eu-west-1"),
-        ({"instance_types": "large"}, "'large' is no instance type"),
-        ({"subnets": "subnet-1"}, "subnet-1 has no zone"),
-        ({"subnets": "ap-south-1a=subnet-1"}, "no zone of these regions is called ap-south-1a"),
-        ({"tags": "holdfast:node=x"}, "is no tag of yours"),
-        ({"tags": "x"}, "is no tag of yours"),
-        ({"prices": "m5.large=free"}, "is no price of a type"),
-        ({"prices": "m5.large=0"}, "is no price of a type"),
-        ({"prices": "m5.large=-1"}, "is no price of a type"),
-        ({"endpoint_url": "ec2.example.org"}, "not of the right form"),
-        ({"fleet": "a b"}, "not of the right form"),
+        ({"regions": ""}, "regions: expected regions such as us-east-1,eu-west-1, got nothing"),
+        ({"image": ""}, "image: expected an image"),
+        ({"install": " "}, "install: expected anything that pip installs"),
+        ({"regoins": "x"}, "regoins is none of regions, image"),
+        ({"regions": "US EAST"}, "regions such as us-east-1,eu-west-1, got US EAST"),
+        ({"regions": ","}, "got ,"),
+        ({"image": "us-east-1=ami-1"}, "image: expected one for eu-west-1 too, got us-east-1=ami-1"),
+        ({"instance_types": "large"}, "instance types such as m5.large,g5.xlarge, got large"),
+        ({"subnets": "subnet-1"}, "a subnet for each zone such as us-east-1a=subnet-0123, got subnet-1"),
+        ({"subnets": "ap-south-1a=subnet-1"}, "zones in us-east-1, eu-west-1, got ap-south-1a"),
+        ({"tags": "holdfast:node=x"}, "none that begins with holdfast:"),
+        ({"tags": "x"}, "tags such as team=ml"),
+        ({"prices": "m5.large=free"}, "dollars an hour on demand"),
+        ({"prices": "m5.large=0"}, "dollars an hour on demand"),
+        ({"prices": "m5.large=-1"}, "dollars an hour on demand"),
+        ({"endpoint_url": "ec2.example.org"}, "endpoint_url: expected a URL"),
+        ({"fleet": "a b"}, "fleet: expected a name"),
     ],
 )
 def test_what_is_wrong_is_told_with_what_to_write(change: dict[str, str], said: str) -> None:
@@ -96,17 +95,22 @@ def test_what_is_wrong_is_told_with_what_to_write(change: dict[str, str], said: 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(Denied) as told:
         read_settings({"regions": "X", "zzz": "1"})
-    assert all(word in str(told.value) for word in ("'X' is no region", "zzz", "image is missing", "install"))
+    assert all(word in str(told.value) for word in ("got X", "zzz is none", "image: expected", "install"))
 
 
-@given(st.dictionaries(st.sampled_from(sorted(SETTINGS)), TEXTS))
+@given(st.dictionaries(st.sampled_from(sorted(TAKES.kinds)), TEXTS))
 def test_whatever_is_written_is_read_or_denied(written: dict[str, str]) -> None:
     said = ""
     try:
         read = read_settings(written)
     except Denied as error:
         said = str(error)
-    assert "write" in said if said else read.regions and read.image
+    assert "expected" in said if said else read.regions and read.image
+
+
+def test_every_example_of_a_setting_can_be_read() -> None:
+    for kind in TAKES.kinds.values():
+        kind.read(kind.example)
 
 
 def test_the_pool_of_the_guide_can_be_used_as_it_is_written() -> None:
@@ -121,7 +125,7 @@ def test_the_pool_of_the_guide_can_be_used_as_it_is_written() -> None:
         assert words["InstanceType"] == "g5.xlarge"
         assert words["Placement"]["AvailabilityZone"] == offer.place.zone
         assert ("InstanceMarketOptions" in words) == offer.name.endswith(":spot")
-    assert [name for name in SETTINGS if f"`{name}`" not in guide.read_text(encoding="utf-8")] == []
+    assert [name for name in TAKES.kinds if f"`{name}`" not in guide.read_text(encoding="utf-8")] == []
 
 
 # what is asked

@@ -180,6 +180,51 @@ def test_a_pool_at_its_maximum_says_so() -> None:
     assert told.would_help == ("raise max of pool pool from 2 to 3",)
 
 
+def test_a_pools_trouble_is_what_is_true_now_and_what_is_past_comes_with_its_age() -> None:
+    play = played(min=1, max=2)
+
+    def trouble() -> str:
+        return pending.trouble(play.world, "pool", play.now)
+
+    def fail(error: str, why: str) -> None:
+        node = next(name for name, node in play.world.nodes.items() if node.state == "launching")
+        play.tell(ev.ActionFailed(at=play.now, action="p1.0", node=node, error=error, why=why))
+
+    assert trouble() == ""
+    fail("Denied", "expired")
+    assert trouble() == "it asks again in 10 s: expired"
+    rules = play.world.pools["pool"]
+    play.tell(ev.PoolApplied(at=play.now, pool=replace(rules, min=0)))
+    assert trouble() == "", "what failed under other rules is not true of these"
+    play.tell(ev.PoolApplied(at=play.now, pool=rules))
+    play.settle()
+    fail("CapacityShort", "none left")
+    assert trouble() == "std is asked for again in 10 s: none left"
+    play.world.pools["pool"] = replace(rules, min=0)
+    play.later(2 * MINUTE)
+    assert trouble() == "2.0 min ago: none left"
+    play.later(HOUR)
+    assert trouble() == ""
+    play.tell(ev.PoolApplied(at=play.now, pool=rules))
+    (name,) = (action.node for action in of(do.LaunchNode, play.settle()))
+    play.tell(ev.NodeLaunched(at=play.now, node=name), ev.NodeJoined(at=play.now, node=name))
+    assert trouble() == ""
+
+
+def test_a_pool_that_is_being_deleted_says_what_is_left_and_what_keeps_it() -> None:
+    play = played("a", max=2)
+    play.apply(Workload("web", Service(2), needs(cpu=8)))
+    play.obey()
+    play.tell(ev.PoolDeleted(at=play.now, pool="pool"))
+    play.obey()
+    assert pending.trouble(play.world, "pool", play.now) == "it is being deleted, 2 nodes left"
+    told = explain_pool(play.world, "pool", play.now)
+    assert told.summary == "pool was deleted 0.0 s ago: 2 nodes left"
+    assert "pool pool is being deleted" in said(workload(play))
+    play.tell(ev.ActionFailed(at=play.now, action="p1.0", node="a", error="Denied", why="no key"))
+    assert pending.trouble(play.world, "pool", play.now).endswith(": 0.0 s ago: a: no key")
+
+
 def test_a_pool_that_failed_to_launch_says_why_and_until_when() -> None:
     play = played(min=1, max=2)
     (name,) = play.world.nodes
@@ -187,7 +232,7 @@ def test_a_pool_that_failed_to_launch_says_why_and_until_when() -> None:
     play.tell(failed)
     told = explain_pool(play.world, "pool", play.now)
     assert "it backs off for another 10 s: expired" in told.because
-    assert "its last 1 launch request failed: expired" in told.because
+    assert "its last 1 launch request failed, 0.0 s ago: expired" in told.because
 
 
 def test_a_pool_that_has_nothing_left_says_when_it_is_asked_again() -> None:

@@ -8,16 +8,21 @@ import pytest
 
 from holdfast.adapters.providers import found
 from holdfast.adapters.providers.join import JoinProvider
+from holdfast.files.problem import FileProblem
+from holdfast.files.workload import documents
 from holdfast.model.pool import Pool
 from holdfast.ports.errors import Denied, Unreachable
 from holdfast.ports.provider import Join
 from tests.how_to import blocks, install, install_documented
 
 MODULE = """
+from holdfast.adapters.providers.settings import Kind, Settings
 from holdfast.adapters.providers.join import JoinProvider
 from holdfast.ports.errors import Unreachable
 
 class Good(JoinProvider):
+    takes = None
+
     def __init__(self, settings, credentials):
         self.settings = settings
 
@@ -36,6 +41,12 @@ class Leaving(Good):
 class Away(Good):
     def __init__(self, settings, credentials):
         raise Unreachable("the cloud is down")
+
+class Declaring(Good):
+    takes = Settings({
+        "size": Kind("a number", "3", int, needed=True),
+        "strange": Kind("nothing", "-", lambda text: [][3]),
+    })
 
 class Half:
     def __init__(self, settings, credentials): ...
@@ -165,6 +176,38 @@ def test_a_module_that_fails_while_it_is_loaded_is_denied(theirs: Install, modul
 def test_settings_that_do_not_make_sense_are_the_pools_fault(theirs: Install) -> None:
     theirs(picky="theirs:Picky")
     assert refusal("picky", size="big").startswith("the settings of mine cannot be used: invalid literal")
+
+
+def test_a_provider_of_others_declares_its_settings_and_mistakes_are_told_in_the_file(
+    theirs: Install,
+) -> None:
+    theirs(declaring="theirs:Declaring")
+    text = "kind: pool\nname: mine\nprovider: declaring\nnodes: 1\nsettings: {{ {} }}"
+    documents(text.format("size: 3"), "f.yaml")
+    for settings, told in {
+        "sise: 3, size: 3": "f.yaml:5: settings.sise: expected a setting that its provider knows, "
+        "got another. Did you mean: size",
+        "size: big": "f.yaml:5: settings.size: expected a number, got big. Try: size: 3",
+        "": "f.yaml:5: settings.size: expected a number, got nothing. Try: size: 3",
+    }.items():
+        with pytest.raises(FileProblem) as problem:
+            documents(text.format(settings), "f.yaml")
+        assert problem.value.lines() == [told]
+    assert (
+        refusal("declaring", size="big")
+        == "the settings of mine cannot be used: size: expected a number, got big"
+    )
+
+
+def test_a_provider_that_fails_while_it_is_asked_of_its_settings_keeps_no_file_from_being_read(
+    theirs: Install,
+) -> None:
+    theirs(declaring="theirs:Declaring", absent="nowhere:Thing")
+    assert found.wrong_settings("declaring", {"size": "3", "strange": "x"}, ()) == []
+    assert found.wrong_settings("absent", {"size": "3"}, ()) == []
+    assert refusal("declaring", size="3", strange="x").startswith(
+        "the provider declaring cannot be made: IndexE"
+    )
 
 
 def test_an_error_of_the_port_is_what_it_says(theirs: Install) -> None:

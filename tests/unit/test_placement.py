@@ -4,6 +4,7 @@ import pytest
 from holdfast.core.placement import Ask, Spot, place, why_not
 from holdfast.model.node import Node
 from holdfast.model.place import Level
+from holdfast.model.room import PRICE_BITS, price_level
 from holdfast.model.workload import Needs, Spread
 from tests.build import needs, node, resources, room
 
@@ -56,6 +57,71 @@ def test_the_fullest_node_that_has_room_is_taken() -> None:
 def test_among_equals_the_cheapest_is_taken_and_then_the_first() -> None:
     nodes = room([node("dear", price=2_000_000), node("cheap"), node("cheap-too")])
     assert at(place(nodes, Ask(needs()))) == ["cheap"]
+
+
+FREE = [node(f"free-{zone}{n}", zone=zone, cpu=64, price=0) for zone in "ab" for n in range(2)]
+PAID = [node(f"paid-{zone}", zone=zone, cpu=2, price=300_000, spot=True) for zone in "xyz"]
+
+
+def taken(count: int, how: Spread = Spread.PREFER, *, even: bool = False) -> list[str]:
+    return at(place(room(PAID + FREE), Ask(spread(how), count=count, even=even)))
+
+
+def test_what_costs_nothing_is_taken_before_what_costs_though_that_is_fuller_or_in_another_domain() -> None:
+    assert taken(1) == ["free-a0"]
+    assert taken(2) == ["free-a0", "free-b0"]
+    assert taken(4) == ["free-a0", "free-b0", "free-a1", "free-b1"]
+    assert taken(3, Spread.NONE) == ["free-a0"] * 3
+
+
+def test_one_by_one_copies_find_the_same_free_nodes_as_together() -> None:
+    nodes, found = room(PAID + FREE), list[str]()
+    for _ in range(4):
+        found += at(place(nodes, Ask(spread(Spread.PREFER), beside=tuple(found))))
+    assert {"free-a0", "free-b0"} < set(found)
+    assert sum(name.startswith("paid") for name in found) == 1, "the third: two of three were in one domain"
+
+
+def test_a_domain_that_costs_is_used_when_more_than_half_of_the_copies_would_go_with_one() -> None:
+    assert sorted(taken(3)) == ["free-a0", "free-b0", "paid-x"]
+    assert sorted(taken(5)) == ["free-a0", "free-a1", "free-b0", "free-b1", "paid-x"]
+
+
+def test_what_was_required_or_promised_is_kept_at_any_price() -> None:
+    assert sorted(taken(4, Spread.REQUIRE)) == ["free-a0", "free-b0", "paid-x", "paid-y"]
+    assert sorted(taken(4, even=True)) == ["free-a0", "free-b0", "paid-x", "paid-y"]
+
+
+def test_no_two_copies_share_a_node_to_save_money() -> None:
+    nodes = room([node("free-a", price=0, zone="a"), node("free-b", price=0, zone="b"), *PAID])
+    assert sorted(at(place(nodes, Ask(spread(Spread.PREFER), count=4)))) == [
+        *("free-a", "free-b", "paid-x", "paid-y"),
+    ]
+
+
+def test_a_free_gpu_is_taken_before_one_that_costs_though_less_would_be_stranded_there() -> None:
+    nodes = room([node("paid", cpu=8, memory=32_768, gpus=1, price=9), node("free", cpu=64, gpus=8, price=0)])
+    assert at(place(nodes, Ask(needs(gpu=1)))) == ["free"]
+
+
+def test_what_is_in_use_is_filled_before_an_empty_node_and_of_those_the_cheapest_is_taken() -> None:
+    nodes = room(
+        [
+            node("dear", cpu=4, price=2_000_000),
+            node("cheap", cpu=32, price=500_000),
+            node("used", cpu=64, price=4_000_000),
+        ]
+    )
+    nodes.take(nodes.row["used"], resources(1), ())
+    assert at(place(nodes, Ask(needs(cpu=3)))) == ["used"]
+    assert at(place(nodes, Ask(needs(cpu=3), avoid=("used",)))) == ["cheap"]
+
+
+def test_prices_of_any_size_are_told_apart_where_they_differ_by_two_in_a_hundred() -> None:
+    prices = [0, 1, 2, 90, 10_400, 10_700, 1_000_000, 1_020_000, 98_000_000, 2_000_000_000_000]
+    levels = [price_level(price) for price in prices]
+    assert levels == sorted(set(levels))
+    assert levels[-1] < 1 << PRICE_BITS
 
 
 def test_a_gang_gets_all_its_members_or_none_and_leaves_the_room_as_it_was() -> None:

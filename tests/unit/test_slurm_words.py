@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.adapters.providers.slurm import partitions, queue, read_settings, submit
 from holdfast.adapters.providers.slurm.commands import Commands, Said, _error
-from holdfast.adapters.providers.slurm.settings import KNOWN
+from holdfast.adapters.providers.slurm.settings import TAKES
 from holdfast.files.workload import documents
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
@@ -47,17 +47,18 @@ def wish(offer: str = "gpu@a", capacity: Resources | None = None, node: str = "n
 @pytest.mark.parametrize(
     ("given_settings", "says"),
     [
-        ({}, "need `root`"),
-        ({"root": "here"}, "a path from the top"),
-        ({**ROOT, "tme": "4h"}, "no setting of a Slurm pool is called 'tme'; there are root, partition"),
-        ({**ROOT, "time": "4 hours"}, "`time` is '4 hours'; expected .* such as 4h"),
-        ({**ROOT, "time": "10m", "notice": "10m"}, "less than the setting `time`"),
-        ({**ROOT, "partition": "a b"}, "`partition` is 'a b'"),
-        ({**ROOT, "account": "--uid=0"}, "`account` is '--uid=0'"),
+        ({}, "root: expected the path of a folder .* share, got nothing"),
+        ({"root": "here"}, "root: expected the path of a folder"),
+        ({**ROOT, "tme": "4h"}, "tme is none of root, partition"),
+        ({**ROOT, "time": "4 hours"}, "time: expected .* such as 4h, got 4 hours"),
+        ({**ROOT, "time": "10m", "notice": "10m"}, "notice: expected less than the setting `time`"),
+        ({**ROOT, "partition": "a b"}, "partition: expected .*, got a b"),
+        ({**ROOT, "account": "--uid=0"}, "account: expected .*, got --uid=0"),
         ({**ROOT, "sbatch": "script.sh"}, "each in the form --name=value"),
         ({**ROOT, "sbatch": "--requeue"}, "these are for holdfast to say"),
         ({**ROOT, "sbatch": "--array=1-9"}, "these are for holdfast to say"),
         ({**ROOT, "agent": "'open"}, "every quote closed"),
+        ({"tme": "4h", "time": "x"}, "tme is none of .*; time: expected .*; root: expected"),
     ],
 )
 def test_a_mistake_in_the_settings_is_answered_with_what_to_write(
@@ -65,6 +66,11 @@ def test_a_mistake_in_the_settings_is_answered_with_what_to_write(
 ) -> None:
     with pytest.raises(Denied, match=says):
         read_settings(given_settings)
+
+
+def test_every_example_of_a_setting_can_be_read() -> None:
+    for kind in TAKES.kinds.values():
+        kind.read(kind.example)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ def test_the_pool_of_the_guide_can_be_applied_and_used() -> None:
     assert (settings.time_s, settings.notice_s) == (4 * 3600, 300)
     assert [submit.partition_of(offer.name, settings) for offer in pool.offers] == ["gpu", "cpu"]
     assert submit.sizes(pool.offers[0].capacity)["--gres"] == "gpu:a100:2"
-    for name in KNOWN:
+    for name in TAKES.kinds:
         assert f"`{name}`" in guide, "every setting is told of"
 
 

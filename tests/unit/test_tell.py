@@ -56,6 +56,7 @@ ACTIONS: list[tuple[do.Action, str, str, str, str]] = [
     (do.AskPeers(node="n1", peers=("n2", "n3"), why="w"), "n1", " n2, n3", "n1", ""),
     (do.AskProvider(node="n1", why="w"), "n1", "", "n1", ""),
     (do.ListPool(pool="p", why="w"), "p", "", "", ""),
+    (do.ForgetPool(pool="p", why="w"), "p", "", "", ""),
     (do.ListOffers(pool="p", why="w"), "p", "", "", ""),
     (
         do.TakeWay(workload="job", way=Way.SPOT, safe_until=1, ask_at=1, why="w"),
@@ -176,6 +177,10 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
     (
         ev.WorkloadApplied(at=NOW, workload=Workload("web", Service(1), version=3)),
         ("user", "web", "applied, version 3", "", "web"),
+    ),
+    (
+        ev.PoolDeleted(at=NOW, pool="std"),
+        ("user", "std", "pool deleted: its nodes are emptied and let go", "", ""),
     ),
     (ev.WorkloadDeleted(at=NOW, workload="web"), ("user", "web", "deleted", "", "web")),
     (

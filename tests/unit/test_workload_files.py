@@ -30,6 +30,10 @@ WEB = "kind: service\nname: web\ncommand: [serve]\n"
 JOB = WEB.replace("service", "job")
 POOL = "kind: pool\nname: std\n"
 SSH = f"{POOL}provider: ssh\n"
+EC2 = f"{POOL}provider: ec2\nmax: 1\n"
+SLURM = f"{POOL}provider: slurm\nmax: 1\n"
+IMAGE = "image: ami-1, install: holdfast"
+PLACE = "regions: us-east-1, install: holdfast"
 
 
 def one(text: str) -> Workload:
@@ -208,7 +212,6 @@ def test_what_is_no_name_of_an_offer_is_refused(name: str) -> None:
 def test_hosts_become_offers_and_how_to_reach_them_is_for_the_provider_alone() -> None:
     made = pool(
         f"""{SSH}cpus: 16
-settings: {{ patience: 10 }}
 hosts:
   - {{ name: a, zone: 1, rack: r1 }}
   - {{ name: b, address: 10.0.0.2, port: 2222, user: me, key_file: ~/.ssh/id, cpus: 4, memory: 8GiB }}
@@ -219,7 +222,6 @@ hosts:
         ("b", 4_000, "-"),
     ]
     assert [host.port for host in read_hosts(made.settings)] == [22, 2222]
-    assert made.settings["patience"] == "10"
     assert json.loads(made.settings["hosts"]) == [
         {"name": "a", "address": "a"},
         {"name": "b", "address": "10.0.0.2", "port": 2222, "user": "me", "key_file": "~/.ssh/id"},
@@ -378,6 +380,33 @@ BAD = [
     (POOL + "nodes: 1\nsettings: { boot: soon }", 4, "settings.boot", "a duration such as 2s", "boot: 2s"),
     (POOL + "nodes: 1\nsettings: { stok: 1 }", 4, "settings.stok", "its provider knows", "stock"),
     (POOL + "nodes: 1\nsettings: { stock: z=1 }", 4, "settings.stock", "offers of the pool (a)", "a=2"),
+    (
+        EC2 + f"settings: {{ regions: a-1, regoins: a, {IMAGE} }}",
+        5,
+        "settings.regoins",
+        "its provider knows",
+        "mean: regions",
+    ),
+    (EC2 + f"settings: {{ regions: A B, {IMAGE} }}", 5, "settings.regions", "got A B", "regions: us-east-1"),
+    (EC2 + f"settings: {{ {IMAGE} }}", 5, "settings.regions", "got nothing", "us-east-1"),
+    (
+        EC2 + f"settings: {{ image: eu-west-1=a, {PLACE} }}",
+        5,
+        "settings.image",
+        "one for us-east-1 too",
+        "ami-",
+    ),
+    (SLURM + "settings: { root: /a, tiem: 4h }", 5, "settings.tiem", "its provider knows", "mean: time"),
+    (SLURM + "settings: { root: a }", 5, "settings.root", "the path of a folder", "root: /home/me"),
+    (SLURM + "settings: { time: 4h }", 5, "settings.root", "got nothing", "root: /home/me"),
+    (
+        SSH + "zones: [a]\nnodes: 1",
+        1,
+        "hosts",
+        "the machines there are, at least one, got nothing",
+        "name: a",
+    ),
+    (SSH + "hosts: [{ name: a }]\nsettings: { user: me }", 5, "settings.user", "provider knows", "hosts"),
     (SSH + "nodes: 1\nsettings: { hosts: x }", 5, "settings.hosts", "as a field of the pool", ""),
     # policies
     ("kind: policy\nleases: { lease: 1s }", 2, "leases.lease", "at least 5 beats", ""),

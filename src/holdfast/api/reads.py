@@ -89,7 +89,7 @@ async def node(plane: ThisPlane, name: str) -> Response:
 
 @router.get("/pools", summary="All pools", **gives(shapes.Pool, "with their offers", many=True))
 async def pools(plane: ThisPlane) -> Response:
-    return give([views.pool_of(plane.world, name) for name in plane.world.pools])
+    return give([views.pool_of(plane.world, name, plane.now()) for name in plane.world.pools])
 
 
 @router.get(

@@ -216,13 +216,18 @@ class Pool(Shape, frozen=True, gc=False):
     max: int
     standby: int
     nodes: Annotated[int, Meta(description="that there are now, coming ones included")]
-    why: Annotated[str, Meta(description="why it last failed to launch; empty: it did not")]
+    why: Annotated[
+        str, Meta(description="what is wrong with it now; of the past, with its age; empty: nothing")
+    ]
     offers: list[Offer]
     hour_micro_usd: Annotated[int, Meta(description="what its nodes cost an hour now")] = 0
     price_max_micro_usd: Annotated[
         int | None, Meta(description="dearer offers are left alone; null: no limit")
     ] = None
     budget: Budget = Budget()
+    deleted: Annotated[
+        bool, Meta(description="its nodes are emptied and let go; it is forgotten when none is left")
+    ] = False
 
 
 class Line(Shape, frozen=True, gc=False):

@@ -12,12 +12,11 @@ import msgspec
 
 from holdfast.api import shapes
 from holdfast.api.tally import Tally
-from holdfast.core import explain_mix, listing, money, spend
+from holdfast.core import explain_mix, listing, money, pending, spend
 from holdfast.core.detect import Senses
 from holdfast.core.explain_scale import scale_of
 from holdfast.core.revise import kind
 from holdfast.model import place, pool, replica, resources, told, workload
-from holdfast.model.market import key_of
 from holdfast.model.money import Budget
 from holdfast.model.node import Node
 from holdfast.model.scale import Scale
@@ -212,7 +211,7 @@ def replicas_named(world: World, workload_name: str, node_name: str) -> list[str
 # the rest
 
 
-def pool_of(world: World, name: str) -> shapes.Pool:
+def pool_of(world: World, name: str, now: Instant) -> shapes.Pool:
     it = world.pools[name]
     return shapes.Pool(
         name=name,
@@ -224,17 +223,10 @@ def pool_of(world: World, name: str) -> shapes.Pool:
         hour_micro_usd=money.rate(world, (name,)),
         price_max_micro_usd=it.price_max_micro_usd,
         budget=_budget(it.budget),
-        why=_trouble_of(world, name),
+        why=pending.trouble(world, name, now),
+        deleted=world.pool_states[name].deleted_at > 0,
         offers=[offer_of(name, offer) for offer in world.offers[name]],
     )
-
-
-def _trouble_of(world: World, name: str) -> str:
-    """Why its last launches failed: its provider did, or an offer of it that has not come up since."""
-    state = world.pool_states.get(name)
-    records = (world.records.get(key_of(name, offer.name)) for offer in world.offers[name])
-    short = (record.why for record in records if record is not None and record.failures_in_a_row)
-    return (state.why if state is not None else "") or next(short, "")
 
 
 def offer_of(pool_name: str, of: pool.Offer) -> shapes.Offer:

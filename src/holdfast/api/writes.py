@@ -20,12 +20,20 @@ from holdfast.api.edge import Edge, ThisEdge, ThisRole, give
 from holdfast.api.gate import JSON, Operate, Read, media_type
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
+from holdfast.control.plane import Plane
 from holdfast.core import revise
 from holdfast.core.explain_scale import scale_of
 from holdfast.core.preview import Preview, preview, twin
 from holdfast.core.signals import SOURCES_MAX, true
 from holdfast.files.workload import Wanted, documents
-from holdfast.model.event import Event, PolicyApplied, PoolApplied, WorkloadApplied, WorkloadDeleted
+from holdfast.model.event import (
+    Event,
+    PolicyApplied,
+    PoolApplied,
+    PoolDeleted,
+    WorkloadApplied,
+    WorkloadDeleted,
+)
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.scale import Signal
@@ -155,6 +163,37 @@ def _revised(old: Workload | None, new: Workload, now: Instant) -> Change:
 def _plain_change(kind: str, name: str, old: object, new: object, event: Event) -> Change:
     outcome = "created" if old is None else "unchanged" if new == old else "changed"
     return Change(shapes.Applied(name, kind, outcome, 0), None if new == old else event)
+
+
+# one pool
+
+
+@router.delete(
+    "/pools/{name}",
+    summary="Empty its nodes, let them go, and forget it",
+    **gives(shapes.Applied, "when it is journalled; it is in the list until its nodes are gone", 404, 409),
+)
+async def delete_pool(edge: ThisEdge, name: str) -> Response:
+    plane = edge.plane
+    async with edge.writing:
+        _insist_on_deletable(plane, name)
+        if not plane.world.pool_states[name].deleted_at:
+            await plane.tell(PoolDeleted(at=plane.now(), pool=name))
+    return give(shapes.Applied(name, "pool", "deleted", 0))
+
+
+def _insist_on_deletable(plane: Plane, name: str) -> None:
+    pool = plane.world.pools.get(name)
+    if pool is None:
+        raise unknown("pool", name, plane.world.pools)
+    if name in plane.own_pools:
+        what = f"{name} belongs to this `holdfast up`, and every start brings it again"
+        raise Refused(409, what, "give `holdfast up` another --nodes, or stop it")
+    there = sorted(plane.world.in_pool[name])
+    if there and not pool.can_terminate:
+        some = f"{', '.join(there[:3])}{', ...' if len(there) > 3 else ''}"
+        what = f"the nodes of {name} ({some}) join by themselves: nobody here can end them"
+        raise Refused(409, what, f"holdfast drain {there[0]} --wait, stop its agent, and holdfast forget it")
 
 
 # one workload

@@ -48,6 +48,15 @@ def pools(context: typer.Context, incomplete: str) -> list[str]:
     return _known(context, "/v1/pools", "name", incomplete)
 
 
+def deleted(context: typer.Context, incomplete: str) -> list[str]:
+    """Workloads; pools, if that was the first word."""
+    typed = [str(name) for name in context.params.get("names") or ()]
+    if typed and typed[0] == "pool":
+        return pools(context, incomplete)
+    word = ["pool"] if not typed and "pool".startswith(incomplete) else []
+    return [*word, *workloads(context, incomplete)]
+
+
 def harmed(context: typer.Context, incomplete: str) -> list[str]:
     """What the deed that has been typed before is done to."""
     return (pools if context.params.get("deed") == "sell-out" else nodes)(context, incomplete)

@@ -1,5 +1,5 @@
 """Orders to the fleet: to nodes (drain, cordon, uncordon, forget), to workloads (scale, signal, pause,
-resume, delete), release-brake and chaos."""
+resume, delete), to pools (delete), release-brake and chaos."""
 
 import enum
 from typing import TYPE_CHECKING, Annotated
@@ -183,26 +183,46 @@ def resume(api: "Client", workload: WorkloadName, json: Json = False) -> None:
 @talks
 def delete(
     api: "Client",
-    workloads: Annotated[
+    names: Annotated[
         list[str],
-        typer.Argument(metavar="WORKLOAD", help="Which ones.", autocompletion=complete.workloads),
+        typer.Argument(
+            metavar="WORKLOAD|pool POOL",
+            help="Which workloads; or the word pool, and which pools.",
+            autocompletion=complete.deleted,
+        ),
     ],
     wait: Wait = False,
     timeout: Timeout = "2m",
     json: Json = False,
 ) -> None:
     """Stop workloads, and forget them. Checkpoints are kept where they are, and epochs are not used again: a
-    workload of the same name finds the checkpoints and goes on counting."""
+    workload of the same name finds the checkpoints and goes on counting. A pool's nodes are emptied as
+    `holdfast drain` does it, and let go; then it is forgotten."""
     import msgspec
 
     patience_ms = say.duration(timeout, "--timeout")
-    answers = [api.delete(_workload(name)) for name in workloads]
-    for name in workloads if wait else ():
-        _until_gone(api, name, patience_ms)
+    pools = len(names) > 1 and names[0] == "pool"
+    path, gone = (_pool, _until_forgotten) if pools else (_workload, _until_gone)
+    words = "is being deleted: its nodes are emptied and let go" if pools and not wait else "is deleted"
+    names = names[pools:]
+    answers = [api.delete(path(name)) for name in names]
+    for name in names if wait else ():
+        gone(api, name, patience_ms)
     if json:
         say.as_json([msgspec.Raw(answer) for answer in answers])
     else:
-        print("\n".join(f"{name} is deleted" for name in workloads))
+        print("\n".join(f"{name} {words}" for name in names))
+
+
+def _until_forgotten(api: "Client", name: str, timeout_ms: int) -> None:
+    from holdfast.api.shapes import Pool
+    from holdfast.cli import client, waiting
+
+    def look() -> tuple[bool, str]:
+        left = [pool for pool in client.read(api.get("/v1/pools"), list[Pool]) if pool.name == name]
+        return not left, f"{name} is gone" if not left else f"{name}: {left[0].why}"
+
+    waiting.until(look, timeout_ms, f"{name} is not gone", f"holdfast explain pool {name}")
 
 
 def _until_gone(api: "Client", name: str, timeout_ms: int) -> None:
@@ -301,6 +321,10 @@ def _done(answer: bytes, words: str, *, json: bool) -> None:
 
 def _node(name: str, order: str = "") -> str:
     return f"/v1/nodes/{quote(name, safe='')}" + (f"/{order}" if order else "")
+
+
+def _pool(name: str) -> str:
+    return f"/v1/pools/{quote(name, safe='')}"
 
 
 def _workload(name: str, order: str = "") -> str:

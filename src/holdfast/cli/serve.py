@@ -77,13 +77,13 @@ def serve(
     run(work)
 
 
-def run(work: object) -> None:
+def run(work: object, hurry: object = None) -> None:
     """Runs a server; what keeps it from starting is an error with a hint."""
     from holdfast import wiring
     from holdfast.ports.errors import PortError
 
     try:
-        wiring.run(work)  # type: ignore[arg-type]
+        wiring.run(work, hurry)  # type: ignore[arg-type]
     except wiring.CannotStart as error:
         say.fail([str(error)], error.hint)
     except PortError as error:

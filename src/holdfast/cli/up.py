@@ -1,4 +1,5 @@
-"""`holdfast up`: a control plane and a few local nodes, in one process tree that ends with Ctrl-C."""
+"""`holdfast up`: a control plane and a few local nodes, in one process tree that ends with Ctrl-C; and so do
+nodes of other pools that it launched."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,22 +28,24 @@ def up(
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not tell what happens.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
 ) -> None:
-    """Keep a small fleet on this machine. Try everything on it, kill its nodes, see what happens."""
+    """Keep a small fleet on this machine. Try everything on it, kill its nodes, see what happens. Ctrl-C ends
+    all that it launched, also machines of pools that were applied to it, within two minutes; a second one
+    does not wait for them. What could not be ended is named, and is found again by the next start with the
+    same --dir. For machines that are to outlive the control plane there is `holdfast serve`."""
     import asyncio
+    from functools import partial
 
     from holdfast import wiring
     from holdfast.cli import log_lines
-    from holdfast.model.event import PoolApplied
+    from holdfast.control.leaving import Leaving
 
     log_lines.quiet()
-    local = pool(nodes, cpus, memory)
+    local, leaving = pool(nodes, cpus, memory), Leaving(partial(_say, err=json))
     settings = wiring.Settings(
         state=dir.absolute(),
         port=port,
-        opening=lambda world, now: (
-            () if world.pools.get(local.name) == local else (PoolApplied(at=now, pool=local),)
-        ),
-        ends_nodes=True,
+        pools=(local,),
+        leaving=leaving,
     )
 
     async def work(stop: asyncio.Event) -> None:
@@ -56,7 +59,19 @@ def up(
         if not json:
             print("stopped", flush=True)
 
-    run(work)
+    run(work, leaving.hurry)
+    if leaving.left:
+        lines = [f"{node} could not be ended: {why}" for node, why in leaving.left.items()]
+        say.fail(lines, f"holdfast up --dir {dir} finds it again; or end it where it runs", say.FAILED)
+
+
+def _say(text: str, *, err: bool) -> None:
+    """Also when nobody reads any more: what is to be ended is."""
+    import contextlib
+    import sys
+
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def pool(nodes: int, cpus: float, memory: str) -> "Pool":

@@ -173,10 +173,10 @@ class Performer:
 
     async def _queued(self, pool: str) -> dict[str, Millis | None] | None:
         """`None`: it has no queue, or cannot tell now."""
-        provider = self._provider(pool)
-        if not isinstance(provider, Queueing):
-            return None
         try:
+            provider = self._provider(pool)
+            if not isinstance(provider, Queueing):
+                return None
             return await answer_of(lambda: provider.queued(pool), CALL_S, dict[str, Millis | None])
         except PortError as error:
             log.warning("cannot see the queue", pool=pool, why=why_of(error))

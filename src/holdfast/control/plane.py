@@ -13,7 +13,7 @@ it in this process, or nobody had begun it: what is held under our name besides 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 
 import structlog
@@ -87,19 +87,23 @@ class Plane:
         providers: Providers,
         *,
         opening: Callable[[World, Instant], Iterable[Event]] = lambda world, now: (),
-        ending: Callable[[], Awaitable[Iterable[str]]] | None = None,
+        ending: Callable[[World], Awaitable[Iterable[str]]] | None = None,
         telemetry: Telemetry | None = None,
+        own_pools: Collection[str] = (),
     ) -> None:
-        """`opening`: what every term begins with. `ending`: at the very end, names nodes that are gone."""
+        """`opening`: what every term begins with. `ending`: at the very end, given the last that
+        we knew, names nodes that are gone.
+        `own_pools`: come with us, whatever was asked for."""
         self.name, self.url, self.store, self.registry = name, url, store, registry
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
-        self.telemetry = telemetry
+        self.telemetry, self.own_pools = telemetry, own_pools
         self._metrics = Metrics()
         self.last_words = LastWords(store)
         self.hub = Hub(clock, enrolment, self._metrics, self.last_words)
         self._follower = Follower(store)
         self._fresh = False  # has the follower read anything yet?
         self._term: Term | None = None
+        self._last = World()  # of the last term
         self._gateways: Gateways | None = None
         self._leadership = Leadership("", 0, 0)
         self._generation = 0  # of the last term that we began
@@ -303,7 +307,7 @@ class Plane:
         """What ended with us is written down, so that the next start need not find it out."""
         if self.ending is None:
             return
-        gone = await self.ending()
+        gone = await self.ending(self._last)
         held, length = self._leadership, self._length
         if self._ours(held):
             facts = tuple(NodeTerminated(at=self._steady.now(), node=name) for name in gone)
@@ -414,7 +418,7 @@ class Plane:
             )
         finally:
             self._generation = held.generation if term.began else self._generation
-            self._term = self._gateways = None
+            self._term, self._gateways, self._last = None, None, mind.world
             if self._leadership.leader == self.name:
                 self.hub.leader_url = ""  # nobody leads now, least of all we
             self.hub.step_down()

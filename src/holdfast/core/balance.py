@@ -19,6 +19,9 @@ both nodes end up with less than the busier had, so the loads in falling order g
 dictionary does. Each round goes down in that pair, and there are only so many states: it ends. A test applies
 rounds until nothing moves.
 
+Nothing leaves a node that costs nothing for one that costs, but a spread that has more than half of the
+copies in one domain (`placement` says why half), or that was promised.
+
 Refused: balancing GPU nodes by load. A GPU belongs to its replica alone, so sharing out gains nothing, and it
 cuts up the machines that placement kept whole; replicas with GPUs move for their spread only, and no load is
 moved onto a GPU node. Refused: asking for the best set of moves. One good move a round, looked at again after
@@ -34,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core import reserve
-from holdfast.core.placement import Ask, allowed, lanes, place
+from holdfast.core.placement import Ask, Spot, allowed, lanes, most_in_one, place
 from holdfast.model.place import Level
 from holdfast.model.replica import LIVE, Replica, State
 from holdfast.model.resources import Resources
@@ -146,15 +149,24 @@ def _mend_spread(
     leaver = min(there, key=lambda copy: (-copy.ready_at, copy.id))  # the youngest has the least to lose
     beside = tuple(copy.node for copy in copies if copy is not leaver)
     avoid = (leaver.node, *reserve.kept_now(world, workload.priority))
-    spots = place(room, Ask(workload.needs, beside=beside, avoid=avoid))
+    even = workload.name in world.promised
+    spots = place(room, Ask(workload.needs, beside=beside, avoid=avoid, even=even))
     for spot in spots:
         row = room.row[spot.node]
-        if crowd[fullest] - crowd[int(lane[row])] < 2:
+        few = crowd[fullest] <= most_in_one(len(copies)) and not even
+        if crowd[fullest] - crowd[int(lane[row])] < 2 or (few and _is_dear(room, leaver, copies, spot)):
             room.give(row, workload.needs.resources, spot.devices)
             continue
         here, other = (_domain_name(room, workload, node) for node in (leaver.node, spot.node))
         why = f"{workload.name} has {crowd[fullest]} copies in {here} and {crowd[int(lane[row])]} in {other}"
         yield Move(leaver.id, spot.node, spot.devices, why)
+
+
+def _is_dear(room: Room, leaver: Replica, copies: list[Replica], spot: Spot) -> bool:
+    """It would leave a node that costs nothing, and holds no other copy, for one that costs; `placement`
+    would not have done that for its spread."""
+    price, now = (int(room.price[room.row[node]]) for node in (spot.node, leaver.node))
+    return price > 0 and not now and sum(copy.node == leaver.node for copy in copies) == 1
 
 
 def _domain_name(room: Room, workload: Workload, node: str) -> str:
@@ -248,6 +260,8 @@ def _targets(world: World, room: Room, row: int, workload: Workload, among: Bool
     if not copies or asked.gpu_milli:
         return np.array([], np.int64)
     may = among & allowed(room, workload.needs)
+    if not room.price[row]:  # it costs nothing to stay
+        may &= room.price == 0
     may &= (room.cpu >= asked.cpu_milli) & (room.memory >= asked.memory_mib)
     kept = [room.row[name] for name in reserve.kept_now(world, workload.priority) if name in room.row]
     may[kept] = False

@@ -1,6 +1,10 @@
 """What happens to nodes that nobody needs, and to those that are stuck; and what does a pool itself want?
 
-Besides what has no room (`orders`), a pool wants its minimum and its warm standby nodes.
+Besides what has no room (`orders`), a pool wants its minimum and its warm standby nodes. One that was deleted
+wants nothing: what is still to come is ended, and what is there is given notice as a spot node is, so that
+its work leaves first, within the time of a drain. The pool is forgotten when all of it is gone, and not
+sooner: somebody must go on asking its provider. Refused: to end the nodes at once, for whoever is in a hurry
+can say so (`drain --deadline`), and whoever is not has lost work.
 
 Nothing is stuck for ever: every state of a node has a time-out that ends in termination, termination is
 repeated until the provider confirms it, and pools are listed regularly so that a machine nobody remembers
@@ -19,7 +23,7 @@ from holdfast.core.packing import Bin
 from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.pool import Pool
-from holdfast.model.units import Millis
+from holdfast.model.units import Instant, Millis
 from holdfast.model.verdict import Level, Said, Word
 
 
@@ -98,7 +102,8 @@ def live_within_means(draft: Draft) -> None:
         if lasts_ms > money.guard_ms(world.policy):
             continue
         deadline = draft.now + max(0, lasts_ms - 2 * world.policy.capacity.terminate_retry_ms)
-        ours = [world.pools[name] for name in limit.pools if world.pools[name].can_terminate]
+        there = (world.pools[name] for name in limit.pools if name in world.pools)
+        ours = [pool for pool in there if pool.can_terminate]
         for node in (world.nodes[name] for pool in ours for name in world.in_pool[pool.name]):
             if not node.price_micro_usd or node.state is NodeState.TERMINATING:
                 continue
@@ -124,9 +129,15 @@ def take_notice(draft: Draft) -> None:
 
 def _keep_pool(draft: Draft, pool: Pool, tally: Tally) -> None:
     world = draft.world
-    for name, owner in world.orphans.items():
-        if owner == pool.name:
-            draft.add(do.TerminateNode(node=name, why="its provider lists it, nobody here knows it"))
+    strays = [name for name, owner in world.orphans.items() if owner == pool.name]
+    for name in strays:
+        draft.add(do.TerminateNode(node=name, why="its provider lists it, nobody here knows it"))
+    state = world.pool_states[pool.name]
+    if state.deleted_at and not tally.all and not strays:
+        draft.add(do.ForgetPool(pool=pool.name, why="it was deleted, and none of its nodes is left"))
+        return
+    if state.deleted_at:
+        _clear(draft, pool, state.deleted_at)
     while tally.count < pool.min and (offer := orders.next_offer(draft, pool, tally)):
         orders.launch(draft, tally, pool, offer, f"{pool.name} has {tally.count} of {pool.min}")
     taken = {*draft.filled.values(), *draft.kept}
@@ -137,11 +148,23 @@ def _keep_pool(draft: Draft, pool: Pool, tally: Tally) -> None:
         orders.launch(draft, tally, pool, offer, "a warm standby node", standby=True)
         coming += 1
     _release(draft, pool, tally, spare, standby)
-    state = world.pool_states[pool.name]
     if pool.can_launch and draft.now >= state.listed_at + _list_every(draft, pool, tally):
         draft.add(do.ListPool(pool=pool.name, why="is everything there known to us?"))
     if pool.lists_offers and draft.now >= state.offers_at + world.policy.capacity.offers_every_ms:
         draft.add(do.ListOffers(pool=pool.name, why="what can be had, and at which price?"))
+
+
+def _clear(draft: Draft, pool: Pool, deleted_at: Instant) -> None:
+    """Whoever cannot end nodes has those left that join by themselves: their work leaves, too."""
+    world, why = draft.world, f"pool {pool.name} was deleted"
+    for node in (world.nodes[name] for name in world.in_pool[pool.name]):
+        if node.state in COMING:
+            draft.add(do.TerminateNode(node=node.id, why=why))
+        elif node.state is not NodeState.TERMINATING and not (
+            node.clues.said is Said.NOTICE and node.deadline
+        ):
+            deadline = max(draft.now, deleted_at + world.policy.repair.drain_ms)
+            draft.add(do.GiveNotice(node=node.id, deadline=deadline, why=why))
 
 
 def _list_every(draft: Draft, pool: Pool, tally: Tally) -> Millis:

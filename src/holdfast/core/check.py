@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.core.money import settled
+from holdfast.core.money import all_pools, settled
 from holdfast.model import action as do
 from holdfast.model.market import OfferRecord, key_of
 from holdfast.model.node import COMING, JOINED, NodeState
@@ -227,7 +227,7 @@ def no_launch_goes_over_a_budget(trial: Trial, action: do.Action) -> bool:
         return True
     world = trial.world
     pool = world.pools.get(action.pool)
-    limits = [(world.policy.budget, list(world.pools)), (pool.budget, [pool.name])] if pool else []
+    limits = [(world.policy.budget, all_pools(world)), (pool.budget, (pool.name,))] if pool else []
     for budget, pools in limits:
         if budget.hour_micro_usd is None and budget.month_micro_usd is None:
             continue
@@ -265,7 +265,7 @@ def what_is_acted_on_is_known(trial: Trial, action: do.Action) -> bool:
             return slot in world.slots
         case do.AddSlot(slot=slot):
             return slot not in world.slots and slot not in trial.added
-        case do.ListPool(pool=pool) | do.ListOffers(pool=pool):
+        case do.ListPool(pool=pool) | do.ListOffers(pool=pool) | do.ForgetPool(pool=pool):
             return pool in world.pools
         case (
             do.AskPeers(node=node)
@@ -289,6 +289,14 @@ def a_seat_that_may_hold_a_copy_is_not_removed(trial: Trial, action: do.Action) 
     return all(copy.state is State.LOST and not copy.exclusive for copy in copies)
 
 
+def a_pool_is_forgotten_only_when_it_was_deleted_and_is_empty(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.ForgetPool):
+        return True
+    world = trial.world
+    listed = action.pool in world.orphans.values() or trial.launched.get(action.pool, 0)
+    return not listed and not world.in_pool[action.pool] and world.pool_states[action.pool].deleted_at > 0
+
+
 Invariant = Callable[[Trial, do.Action], bool]
 
 INVARIANTS: tuple[Invariant, ...] = (
@@ -308,6 +316,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     no_launch_goes_over_a_budget,
     a_node_id_is_used_once,
     a_seat_that_may_hold_a_copy_is_not_removed,
+    a_pool_is_forgotten_only_when_it_was_deleted_and_is_empty,
 )
 
 

@@ -226,12 +226,19 @@ def explain_pool(world: World, name: str, now: Instant) -> Explanation:
     pool, state = world.pools[name], world.pool_states[name]
     nodes = [world.nodes[node] for node in world.in_pool.get(name, ())]
     told = f"{name} has {many(len(nodes), 'node')}, {pool.min} to {pool.max} are wanted"
+    if state.deleted_at:
+        told = f"{name} was deleted {seconds(now - state.deleted_at)} ago: {many(len(nodes), 'node')} left"
     states = Counter(str(n.state) if n.state is not NodeState.READY else str(n.verdict.level) for n in nodes)
     because = [f"nodes: {', '.join(f'{count} {what}' for what, count in states.items())}"] if nodes else []
     if pool.standby:
         because.append(f"{many(pool.standby, 'warm standby node')} wanted")
     helps = []
-    if not pool.can_launch or not world.offers[name]:
+    if state.deleted_at:
+        because.append("its nodes are emptied and let go; it is forgotten when none is left")
+        because += (
+            [f"its last request failed {seconds(now - state.why_at)} ago: {state.why}"] if state.why else []
+        )
+    elif not pool.can_launch or not world.offers[name]:
         because.append("it launches no nodes: they join by themselves")
     else:
         supply = pending.launches(Draft(world, now), pool, world.offers[name])
@@ -239,7 +246,8 @@ def explain_pool(world: World, name: str, now: Instant) -> Explanation:
         helps += [supply.would_help] if supply.would_help else []
     because += spend.tell_pool(world, name, now)
     if state.failures_in_a_row:
-        because.append(f"its last {many(state.failures_in_a_row, 'launch request')} failed: {state.why}")
+        asked, ago = many(state.failures_in_a_row, "launch request"), seconds(now - state.why_at)
+        because.append(f"its last {asked} failed, {ago} ago: {state.why}")
     orphans = [node for node, owner in world.orphans.items() if owner == name]
     if orphans:
         because.append(f"its provider lists what nobody here knows: {', '.join(orphans)}")

@@ -143,6 +143,7 @@ def ask_for(
         beside=() if needs.spread is Spread.NONE else draft.copies_at(workload.name),
         avoid=avoid,
         use_standby=again,
+        even=workload.name in draft.world.promised,
     )
 
 

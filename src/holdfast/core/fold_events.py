@@ -17,7 +17,6 @@ from holdfast.model.course import Course
 from holdfast.model.demand import Demand, Start
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
 from holdfast.model.place import Level as Domain
-from holdfast.model.pool import PoolState
 from holdfast.model.replica import LIVE, Phase, Replica, State
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict, Word
@@ -89,6 +88,7 @@ def _configured(
     event: ev.WorkloadApplied
     | ev.WorkloadDeleted
     | ev.PoolApplied
+    | ev.PoolDeleted
     | ev.PolicyApplied
     | ev.LeaderChanged
     | ev.OperatorOrdered,
@@ -102,14 +102,10 @@ def _configured(
                 for kept in (world.courses, world.demands, world.starts, world.losses):
                     kept.pop(name, None)
                 wake_dependants(world, name)
-        case ev.PoolApplied(pool=pool):
-            world.pools[pool.name] = pool
-            known = world.offers.get(pool.name) if pool.lists_offers else None
-            index.put_offers(world, pool.name, known or pool.offers)
-            world.pool_states.setdefault(pool.name, PoolState(pool.name))
-            world.in_pool.setdefault(pool.name, {})
-            world.agenda.note("pool", pool.name)
-            books.watch(world, pool.name, event.at)
+        case ev.PoolApplied():
+            fold_supply.applied(world, event)
+        case ev.PoolDeleted():
+            fold_supply.deleted(world, event)
         case ev.PolicyApplied(policy=policy, at=at):
             before = (at, world.policy.leases.lease_ms)
             world.lease_before = max(world.lease_before, before, key=sum)  # the one that ends last
@@ -213,6 +209,8 @@ def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
     """A node we did not launch: it may join a pool that does not launch its own."""
     pool = world.pools.get(event.pool)
     if pool is None or event.place is None or event.capacity is None:
+        return None
+    if world.pool_states[pool.name].deleted_at:
         return None
     offer = next((offer for offer in world.offers[pool.name] if offer.name == event.offer), None)
     return Node(

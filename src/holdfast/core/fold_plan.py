@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import books, fold_market, index
+from holdfast.core import books, fold_market, fold_supply, index
 from holdfast.core.detect import peers_say
 from holdfast.core.fold_events import alive, healthy, new_set, slot_down, wake_dependants
 from holdfast.model import action as do
@@ -52,6 +52,8 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
         case do.ListOffers(pool=pool):
             world.pool_states[pool] = replace(world.pool_states[pool], offers_at=at)
             world.agenda.at(at + world.policy.capacity.offers_every_ms, "pool", pool)
+        case do.ForgetPool(pool=pool):
+            fold_supply.forget(world, pool)
         case do.AskPeers() | do.AskProvider() | do.LaunchNode() | do.TerminateNode():
             _supply(world, action, at)
         case (

@@ -1,16 +1,20 @@
-"""What the world is after a provider answered: a launch, a termination, a list.
+"""What the world is after a provider answered: a launch, a termination, a list; and which pools there are.
 
 An answer that surely had no effect undoes what was asked for. Of one that may have had one nobody knows: the
 node stays in the books until its provider says that it is gone, and a provider that does not know of it is no
 proof as long as the machine may still come.
 """
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from holdfast.core import books, fold_market, index
 from holdfast.model import event as ev
+from holdfast.model.market import key_of
 from holdfast.model.node import NodeState
 from holdfast.model.plan import AGAIN
+from holdfast.model.pool import PoolState, Reserve
 from holdfast.model.units import MINUTE
 from holdfast.model.verdict import Word
 from holdfast.model.world import World
@@ -18,8 +22,41 @@ from holdfast.model.world import World
 UNLISTED_MS = 2 * MINUTE  # a machine that was launched may be so long in coming into its provider's list
 DOUBLINGS_MAX = 30
 LATE_MS = 5 * MINUTE  # a launch that nobody answered may come to a machine so long after it was given up
+WELL: dict[str, Any] = {"failures_in_a_row": 0, "retry_at": 0, "why": "", "why_at": 0}
 DEFINITE = frozenset({"CapacityShort", "Denied", "Throttled"})  # the request surely had no effect
 SHORT = frozenset({"CapacityShort"})  # nor did an earlier one for the same node: it would have been found
+
+
+def applied(world: World, event: ev.PoolApplied) -> None:
+    """What failed under other rules says nothing of these. One that was deleted is wanted again."""
+    pool, before = event.pool, world.pool_states.get(event.pool.name, PoolState(event.pool.name))
+    world.pools[pool.name] = pool
+    known = world.offers.get(pool.name) if pool.lists_offers else None
+    index.put_offers(world, pool.name, known or pool.offers)
+    world.in_pool.setdefault(pool.name, {})
+    world.pool_states[pool.name] = replace(before, **WELL, deleted_at=0)
+    world.agenda.note("pool", pool.name)
+    books.watch(world, pool.name, event.at)
+
+
+def deleted(world: World, event: ev.PoolDeleted) -> None:
+    """It takes no more nodes. It stays until those it has are gone (`capacity`)."""
+    pool = world.pools.get(event.pool)
+    if pool is None or world.pool_states[pool.name].deleted_at:
+        return
+    none = replace(pool, min=0, max=0, standby=0, standby_covers=0.0, reserve=Reserve())
+    world.pools[pool.name] = none
+    index.put_offers(world, pool.name, world.offers[pool.name])
+    note_pool(world, pool.name, **WELL, deleted_at=event.at)
+
+
+def forget(world: World, name: str) -> None:
+    """Its account stays: what it cost is part of what the fleet cost."""
+    for offer in world.offers[name]:
+        world.records.pop(key_of(name, offer.name), None)
+    for kept in (world.pools, world.pool_states, world.offers, world.in_pool, world.serving):
+        kept.pop(name, None)
+    world.market.outdated = True
 
 
 def launched(world: World, event: ev.NodeLaunched) -> None:
@@ -30,7 +67,7 @@ def launched(world: World, event: ev.NodeLaunched) -> None:
     state, since = (NodeState.BOOTING, event.at) if launching else (node.state, node.since)
     index.put_node(world, replace(node, state=state, since=since, answered=True))
     if launching:
-        note_pool(world, node.pool, failures_in_a_row=0, retry_at=0)
+        note_pool(world, node.pool, **WELL)
         fold_market.watch_queue(world, node.pool, event.at)
 
 
@@ -52,6 +89,8 @@ def action_failed(world: World, event: ev.ActionFailed) -> None:
     wait = max(min(doubled, policy.backoff_max_ms), event.retry_after_ms)
     if node.state is not NodeState.LAUNCHING:
         index.put_node(world, replace(node, retry_at=event.at + wait))
+        if state.deleted_at:
+            note_pool(world, node.pool, why=f"{node.id}: {event.why}", why_at=event.at)
         return
     if event.error == "CapacityShort":  # the offer's own: nothing else waits for it
         fold_market.refused(world, node, event.at, event.why)
@@ -62,6 +101,7 @@ def action_failed(world: World, event: ev.ActionFailed) -> None:
             failures_in_a_row=state.failures_in_a_row + 1,
             retry_at=event.at + wait,
             why=event.why,
+            why_at=event.at,
         )
     if event.error in (SHORT if event.action.startswith(AGAIN) else DEFINITE):
         books.undo_node(world, node, event.at)
@@ -71,6 +111,8 @@ def action_failed(world: World, event: ev.ActionFailed) -> None:
 def pool_listed(world: World, event: ev.PoolListed) -> None:
     """What nobody knows is an orphan. What should have been there for a while and is not, has ended. What is
     there though nobody answered its launch, was launched."""
+    if event.pool not in world.pools:
+        return
     world.orphans |= {name: event.pool for name in event.nodes if name not in world.nodes}
     fold_market.still_there(world, event.pool, event.at)
     fold_market.queued(world, event)

@@ -89,6 +89,11 @@ def spent_in_month(world: World, pools: tuple[str, ...], at: Instant) -> MicroUs
     return -(-sum(parts) // HOUR)
 
 
+def all_pools(world: World) -> tuple[str, ...]:
+    """With those that are gone: what they cost was paid as well."""
+    return tuple(dict.fromkeys((*world.pools, *world.accounts)))
+
+
 def rate(world: World, pools: tuple[str, ...]) -> MicroUsd:
     """What all that is there costs an hour."""
     return sum(world.accounts[name].rate_micro_usd for name in pools if name in world.accounts)
@@ -101,7 +106,7 @@ def guard_ms(policy: Policy) -> Millis:
 
 def due(world: World, pool: str, at: Instant) -> Instant:
     """When the budgets of a pool and of the fleet need a look though nothing happens."""
-    both = ((world.policy.budget, tuple(world.pools)), (world.pools[pool].budget, (pool,)))
+    both = ((world.policy.budget, all_pools(world)), (world.pools[pool].budget, (pool,)))
     if all(budget.month_micro_usd is None for budget, _ in both):
         return NEVER
     lasting = [Limit(world, "", *limit, at).lasts_ms() for limit in both]
@@ -150,7 +155,7 @@ class Purse:
 
     def __init__(self, world: World, now: Instant) -> None:
         self.world = world
-        self.fleet = Limit(world, "the fleet", world.policy.budget, tuple(world.pools), now)
+        self.fleet = Limit(world, "the fleet", world.policy.budget, all_pools(world), now)
         self.pools = {
             name: Limit(world, f"pool {name}", pool.budget, (name,), now)
             for name, pool in world.pools.items()

@@ -25,10 +25,12 @@ from holdfast.model.market import key_of
 from holdfast.model.node import Node, NodeState
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.replica import Phase, Replica, Role, Slot, State, replica_id
-from holdfast.model.units import Instant, many, seconds
+from holdfast.model.units import HOUR, Instant, many, seconds
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Service, Sweep, Training, Workload
 from holdfast.model.world import Gang, World
+
+PAST_MS = HOUR  # so long it is told what failed, and was not asked for again
 
 NAMES_SHOWN = 5
 AGAIN = "tried again in"
@@ -330,6 +332,8 @@ def launches(draft: Draft, pool: Pool, suiting: Sequence[Offer]) -> Supply:
     """May the pool launch one more of these offers, and if not, why?"""
     world, now = draft.world, draft.now
     state, nodes = world.pool_states[pool.name], len(world.in_pool.get(pool.name, ()))
+    if state.deleted_at:
+        return Supply(pool.name, "is being deleted")
     if nodes >= pool.max:
         helps = f"raise max of pool {pool.name} from {pool.max} to {nodes + 1}"
         return Supply(pool.name, f"has {nodes} of at most {many(pool.max, 'node')}", helps)
@@ -344,3 +348,30 @@ def launches(draft: Draft, pool: Pool, suiting: Sequence[Offer]) -> Supply:
     if soonest is not None and now < soonest.retry_at:
         return Supply(pool.name, f"asks again in {seconds(soonest.retry_at - now)}: {soonest.why}")
     return Supply(pool.name, "may launch one", comes=True)
+
+
+def trouble(world: World, name: str, now: Instant) -> str:
+    """What is wrong with a pool now: it goes away, it backs off, or what it last asked for failed and it has
+    not asked since. That is told with its age, and not for ever."""
+    state = world.pool_states[name]
+    if state.deleted_at:
+        left = many(len(world.in_pool[name]), "node")
+        return f"it is being deleted, {left} left" + (
+            f": {_aged(state.why, state.why_at, now)}" if state.why else ""
+        )
+    if now < state.retry_at:
+        return f"it asks again in {seconds(state.retry_at - now)}: {state.why}"
+    records = [world.records.get(key_of(name, offer.name)) for offer in world.offers[name]]
+    failed = [record for record in records if record is not None and record.failures_in_a_row]
+    waiting = [record for record in failed if now < record.retry_at]
+    if waiting:
+        soonest = min(waiting, key=lambda record: record.retry_at)
+        offer = soonest.key.partition("/")[2]
+        return f"{offer} is asked for again in {seconds(soonest.retry_at - now)}: {soonest.why}"
+    past = [(state.why_at, state.why), *((record.why_at, record.why) for record in failed)]
+    at, why = max(past)
+    return _aged(why, at, now) if why and now - at < PAST_MS else ""
+
+
+def _aged(why: str, at: Instant, now: Instant) -> str:
+    return f"{seconds(now - at)} ago: {why}"

@@ -2,10 +2,18 @@
 
 The rule, in order. What must hold: the node is open, the replica fits, kind, labels, taints and spot allow
 it, a required spread is kept. Then the failure domain with the fewest copies, and in it the node with the
-fewest. Then the node where the placement strands the least GPU; among equals the one with the fewest free
-GPUs, and for work without GPUs a node that has none, filled up before the next. Then the cheapest, then the
-lowest row: the same question always has the same answer, which replaying a journal depends on. Warm standby
-nodes come last, and only for who may use them.
+fewest. Then what costs nothing before what does. Then the node where the placement strands the least GPU;
+among equals the one with the fewest free GPUs, and for work without GPUs a node that has none; one in use
+before one that is not, and filled up before the next, and of those not in use the cheapest. Then the lowest
+row: the same question always has the same answer, which replaying a journal depends on. Warm standby nodes
+come last, and only for who may use them.
+
+Money and spread meet where a domain that costs has fewer copies than one that is free. Another domain is
+worth its price as long as one domain would take more than half of the copies with it; beyond that a free node
+that holds none of them is taken first. Half is also what `consolidate` stops at. Whoever was promised an
+availability is spread evenly whatever it costs (`even`): the sums behind the promise count on every domain.
+Refused: the evenest spread always. A fleet that has three nodes of its own and rents in three zones kept
+renting beside idle machines, for a fourth copy that nobody had asked to be anywhere in particular.
 
 A GPU is stranded when its node has no CPU or memory left to feed it, or when shares have been cut from it so
 that nobody who wants a whole one can have it. `usable` says how much of a node's free GPU the next typical
@@ -27,7 +35,7 @@ often), but as it is a whole gang costs one look at the columns.
 
 import heapq
 from collections import Counter
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -39,6 +47,7 @@ from holdfast.model.room import FILL_ORDER_BITS, Bools, Ints, Room
 from holdfast.model.workload import Needs, Spread
 
 Floats = NDArray[np.float64]
+Number = TypeVar("Number", int, Ints)
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -49,6 +58,7 @@ class Ask(msgspec.Struct, frozen=True):
     avoid: tuple[str, ...] = ()  # nodes not to use
     use_standby: bool = False  # warm standby nodes too, when no other has room
     one_per_node: bool = False  # members of a gang
+    even: bool = False  # over all failure domains, also those that cost more
 
 
 class Spot(msgspec.Struct, frozen=True):
@@ -79,6 +89,8 @@ NOWHERE = np.iinfo(np.int64).max
 MEMO_MAX = 256
 SHARED = 1 << 60  # a copy that is already on the node outweighs everything about the node itself
 SHARED_MAX = 6
+COSTS = 1 << 57  # what costs outweighs all else about the node: the stranded GPU is less than half of it
+RATHER_NOT = 1 << 32  # copies: a lane that waits until the others are used
 
 
 def place_where(room: Room, ask: Ask, *, spot: bool) -> list[Spot]:
@@ -200,8 +212,9 @@ def usable(cpu: Ints, memory: Ints, whole: Ints, free: Ints, typical: Typical) -
 
 
 def _keys(room: Room, needs: Resources, rows: Ints, typical: Typical) -> Ints:
-    """One number a row, the smaller the better: what it would strand, then the order of filling."""
-    order = room.fill_order[rows]
+    """One number a row, the smaller the better: whether it costs, what it would strand, then the order of
+    filling."""
+    order = room.fill_order[rows] + COSTS * (room.price[rows] > 0)
     return order + (_loss(room, needs, rows, typical) << FILL_ORDER_BITS) if needs.gpu_milli else order
 
 
@@ -266,11 +279,38 @@ def crowded(room: Room, ask: Ask) -> Bools:
     return (_crowd(_copies(room, ask), len(lane.starts)) > 0)[lane.lane_of_row]
 
 
+def most_in_one(copies: int) -> int:
+    """So many of the copies may be in one failure domain before another is worth its price."""
+    return max(1, copies // 2)
+
+
+class Thrift(msgspec.Struct, frozen=True):
+    """Which lanes are taken first, beyond having few copies: those where a free node has none of them, up to
+    so many copies each."""
+
+    most: int  # 0: there is nothing to save
+
+    @classmethod
+    def of(cls, room: Room, ask: Ask, rows: Ints, count: int) -> "Thrift":
+        costs = room.price[rows] > 0
+        mixed = bool(costs.any()) and not bool(costs.all())
+        if not mixed or ask.even or ask.needs.spread is not Spread.PREFER:
+            return cls(0)
+        return cls(most_in_one(len(ask.beside) + count))
+
+    def rank(self, crowd: Number, best: Number) -> Number:
+        """Of lanes with so many copies and this best key: the smallest is next."""
+        if not self.most:
+            return crowd
+        return crowd + RATHER_NOT * ((best >= COSTS) | (crowd >= self.most))
+
+
 def _one(room: Room, ask: Ask, rows: Ints, key: Ints) -> list[Spot]:
     copies = _copies(room, ask)
     if copies:
         lane = lanes(room, ask.needs)
         crowd = _crowd(copies, len(lane.starts))[lane.lane_of_row[rows]]
+        crowd = Thrift.of(room, ask, rows, 1).rank(crowd, key)
         fewest: Bools = crowd == crowd.min()
         rows, key = rows[fewest], key[fewest]
     return [_take(room, int(rows[key.argmin()]), ask.needs.resources)]
@@ -279,14 +319,15 @@ def _one(room: Room, ask: Ask, rows: Ints, key: Ints) -> list[Spot]:
 def _many(room: Room, ask: Ask, rows: Ints, key: Ints, count: int) -> list[Spot]:
     """The lanes wait in a heap, the one with the fewest copies and then the best row in front."""
     lane, needs = lanes(room, ask.needs), ask.needs.resources
+    thrift = Thrift.of(room, ask, rows, count)
     line = np.full(len(room.ids), NOWHERE)
     line[lane.at_of_row[rows]] = key
-    first = _first_lanes(lane, line, _copies(room, ask), count)
-    heap = [(crowd, *_front(lane, line, index), index) for crowd, index in first]
+    first = _first_lanes(lane, line, _copies(room, ask), thrift, count)
+    heap = [(rank, *_front(lane, line, index), crowd, index) for rank, crowd, index in first]
     heapq.heapify(heap)
     spots: list[Spot] = []
     while heap and len(spots) < count:
-        crowd, best, row, index = heap[0]
+        _, best, row, crowd, index = heap[0]
         spots.append(_take(room, row, needs))
         at = lane.at_of_row[row]
         if ask.one_per_node or not _still_fits(room, row, needs):
@@ -298,7 +339,9 @@ def _many(room: Room, ask: Ask, rows: Ints, key: Ints, count: int) -> list[Spot]
         if best == NOWHERE or ask.needs.spread is Spread.REQUIRE:
             heapq.heappop(heap)
         else:
-            heapq.heapreplace(heap, (crowd + (ask.needs.spread is Spread.PREFER), best, row, index))
+            crowd += ask.needs.spread is Spread.PREFER
+            rank = thrift.rank(crowd, best)
+            heapq.heapreplace(heap, (rank, best, row, crowd, index))
     return spots
 
 
@@ -308,19 +351,22 @@ def _front(lane: Lanes, line: Ints, index: int) -> tuple[int, int]:
     return int(line[at]), int(lane.row_at[at])
 
 
-def _first_lanes(lane: Lanes, line: Ints, copies: dict[int, int], count: int) -> list[tuple[int, int]]:
-    """The lanes that could be used, with their copies: never more than `count`, for one is not needed before
-    all that stand in front of it have been used once."""
+def _first_lanes(
+    lane: Lanes, line: Ints, copies: dict[int, int], thrift: Thrift, count: int
+) -> list[tuple[int, int, int]]:
+    """The lanes that could be used, with their rank and copies: never more than `count`, for one is not
+    needed before all that stand in front of it have been used once."""
     best = np.minimum.reduceat(line, lane.starts)
     crowd = _crowd(copies, len(best))
+    rank = thrift.rank(crowd, best)
     found = np.flatnonzero(best < NOWHERE)
-    if len(found) > count and copies:
-        level = np.partition(crowd[found], count - 1)[count - 1]
-        sure, found = found[crowd[found] < level], found[crowd[found] == level]
+    if len(found) > count and (copies or thrift.most):
+        level = np.partition(rank[found], count - 1)[count - 1]
+        sure, found = found[rank[found] < level], found[rank[found] == level]
         found = np.concatenate([sure, _smallest(best, found, count - len(sure))])
     else:
         found = _smallest(best, found, count)
-    return list(zip(crowd[found].tolist(), found.tolist(), strict=True))
+    return list(zip(rank[found].tolist(), crowd[found].tolist(), found.tolist(), strict=True))
 
 
 def _smallest(best: Ints, among: Ints, count: int) -> Ints:

@@ -99,7 +99,7 @@ def came_up(record: OfferRecord, at: Instant, took_ms: Millis) -> OfferRecord:
     var = (record.ready_var * record.came_up + off * (max(0, took_ms) - mean)) / count
     hoped = record.hoped + _expected(record)
     record = replace(record, came_up=count, ready_ms=mean, ready_var=max(0.0, var), hoped=hoped)
-    record = replace(record, failures_in_a_row=0, retry_at=0, why="")
+    record = replace(record, failures_in_a_row=0, retry_at=0, why="", why_at=0)
     return seen(record, at - max(0, took_ms), there=True)
 
 
@@ -130,7 +130,7 @@ def listed(
     if not proves:
         return record
     if there and not record.there and at > record.seen_at:
-        record = replace(record, failures_in_a_row=0, retry_at=0, why="")
+        record = replace(record, failures_in_a_row=0, retry_at=0, why="", why_at=0)
     return seen(record, at, there)
 
 
@@ -156,7 +156,7 @@ def _backed_off(
     row = record.failures_in_a_row
     wait = min(backoff_ms << min(row, DOUBLINGS_MAX), backoff_max_ms)
     retry_at = max(record.retry_at, at + wait)
-    return replace(record, failures_in_a_row=row + 1, retry_at=retry_at, why=why[:WHY_LENGTH_MAX])
+    return replace(record, failures_in_a_row=row + 1, retry_at=retry_at, why=why[:WHY_LENGTH_MAX], why_at=at)
 
 
 # time

@@ -37,13 +37,11 @@ class Spend(msgspec.Struct, frozen=True):
 
 def report(world: World, now: Instant) -> list[Spend]:
     """The fleet first, then every pool."""
-    pools = list(dict.fromkeys((*world.pools, *world.accounts)))
-    return [fleet(world, now), *(of_pool(world, name, now) for name in pools)]
+    return [fleet(world, now), *(of_pool(world, name, now) for name in money.all_pools(world))]
 
 
 def fleet(world: World, now: Instant) -> Spend:
-    names = tuple(dict.fromkeys((*world.pools, *world.accounts)))
-    return _spend(world, FLEET, names, world.policy.budget, now)
+    return _spend(world, FLEET, money.all_pools(world), world.policy.budget, now)
 
 
 def of_pool(world: World, name: str, now: Instant) -> Spend:

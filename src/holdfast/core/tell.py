@@ -98,7 +98,7 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             return slot, ""
         case do.EngageBrake(scope=scope) | do.ReleaseBrake(scope=scope):
             return scope, ""
-        case do.ListPool(pool=pool) | do.ListOffers(pool=pool):
+        case do.ListPool(pool=pool) | do.ListOffers(pool=pool) | do.ForgetPool(pool=pool):
             return pool, ""
         case do.RaiseFinding(finding=finding):
             return finding.node, f" {finding.name}"
@@ -138,6 +138,7 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             ev.WorkloadApplied()
             | ev.WorkloadDeleted()
             | ev.PoolApplied()
+            | ev.PoolDeleted()
             | ev.PolicyApplied()
             | ev.OperatorOrdered()
         ):
@@ -185,7 +186,12 @@ def _ending(how: ev.Ended, why: str) -> str:
 
 
 def _tell_order(
-    event: ev.WorkloadApplied | ev.WorkloadDeleted | ev.PoolApplied | ev.PolicyApplied | ev.OperatorOrdered,
+    event: ev.WorkloadApplied
+    | ev.WorkloadDeleted
+    | ev.PoolApplied
+    | ev.PoolDeleted
+    | ev.PolicyApplied
+    | ev.OperatorOrdered,
 ) -> tuple[str, str]:
     """What somebody wanted: of whom or what, and what."""
     match event:
@@ -195,6 +201,8 @@ def _tell_order(
             return name, "deleted"
         case ev.PoolApplied(pool=pool):
             return pool.name, f"pool applied, {pool.min} to {many(pool.max, 'node')}"
+        case ev.PoolDeleted(pool=name):
+            return name, "pool deleted: its nodes are emptied and let go"
         case ev.PolicyApplied():
             return "policy", "applied"
         case ev.OperatorOrdered(order=order, node=node, why=why, pool=pool):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from holdfast.adapters.providers.facts import LIMITS, WRONG
-from holdfast.adapters.providers.found import others
+from holdfast.adapters.providers.facts import LIMITS
+from holdfast.adapters.providers.found import others, wrong_settings
 from holdfast.files import fleet_checks, fleet_convert
 from holdfast.files.problem import Problem, did_you_mean, shown
 from holdfast.files.workload_forms import PoolDocument, WorkloadDocument
@@ -70,15 +70,17 @@ def its_provider_is_known(form: PoolDocument) -> Iterator[Problem]:
 
 
 def its_provider_takes_the_settings(form: PoolDocument) -> Iterator[Problem]:
-    if form.provider not in WRONG:
-        return
+    """Hosts are a setting that the pool has as a field of its own; what is wrong in them is told there."""
     offers = [offer.name for offer in fleet_convert.offers(form)]
-    for wrong in WRONG[form.provider](form.settings, offers):
-        text = f"expected {wrong.expected}, got {wrong.got}"
+    for wrong in wrong_settings(form.provider, form.settings, offers):
         hint = (
             f"Try: {wrong.name} = {wrong.example}" if wrong.example else did_you_mean(wrong.name, wrong.known)
         )
-        yield Problem(f"settings.{wrong.name}", text, hint)
+        problem = Problem(f"settings.{wrong.name}", f"expected {wrong.expected}, got {wrong.got}", hint)
+        if wrong.name != "hosts":
+            yield problem
+        elif not form.hosts and "hosts" not in form.settings:
+            yield problem._replace(path="hosts")
 
 
 def there_is_something_to_have(form: PoolDocument) -> Iterator[Problem]:
@@ -151,7 +153,10 @@ CHECKS: dict[type, tuple[tuple[Of, frozenset[str]], ...]] = {
         (limits_are_in_order, frozenset({"min", "max", "zones"})),
         (names_are_unique, frozenset({"offers", "hosts"})),
         (its_provider_is_known, frozenset({"provider"})),
-        (its_provider_takes_the_settings, frozenset({"?", "provider", "settings", "zones", "offers"})),
+        (
+            its_provider_takes_the_settings,
+            frozenset({"?", "provider", "settings", "zones", "offers", "hosts"}),
+        ),
         (there_is_something_to_have, frozenset({"?", "zones", "offers", "hosts", "provider", "settings"})),
         (it_is_known_how_many, frozenset({"?", "nodes", "min", "max", "hosts", "can_launch"})),
     ),

@@ -40,6 +40,12 @@ class ListOffers(Deed, frozen=True):
     pool: str
 
 
+class ForgetPool(Deed, frozen=True):
+    """It was deleted, and nothing of it is left."""
+
+    pool: str
+
+
 class LaunchNode(Deed, frozen=True):
     """The plan chose the id, so asking twice is asking for the same machine."""
 
@@ -191,6 +197,7 @@ Action = (
     | AskProvider
     | ListPool
     | ListOffers
+    | ForgetPool
     | LaunchNode
     | TerminateNode
     | WatchNode

@@ -171,6 +171,10 @@ class PoolApplied(Happened, frozen=True):
     pool: Pool
 
 
+class PoolDeleted(Happened, frozen=True):
+    pool: str
+
+
 class PolicyApplied(Happened, frozen=True):
     policy: Policy
 
@@ -245,6 +249,7 @@ Event = (
     | WorkloadApplied
     | WorkloadDeleted
     | PoolApplied
+    | PoolDeleted
     | PolicyApplied
     | KeyPut
     | KeyDeleted

@@ -39,6 +39,7 @@ class OfferRecord(msgspec.Struct, frozen=True, array_like=True):
     failures_in_a_row: int = 0
     retry_at: Instant = 0
     why: str = ""  # of the last refusal or failure
+    why_at: Instant = 0
     taken_at: Instant = 0  # when it last took a spot node away; 0: never
 
 

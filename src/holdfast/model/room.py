@@ -19,7 +19,14 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 FIRST_ROWS = 64
-FILL_ORDER_BITS = 46
+SLACK_BITS = PRICE_BITS = 12
+FILL_ORDER_BITS = 1 + 15 + 1 + SLACK_BITS + PRICE_BITS
+
+
+def price_level(price: int) -> int:
+    """A price as a small number that rises with it: the length in bits, and the six bits after the first."""
+    length = min(price.bit_length(), (1 << PRICE_BITS - 6) - 1)
+    return length << 6 | ((price << 6 >> length - 1) & 0x3F if length else 0)
 
 
 class Interned:
@@ -164,15 +171,18 @@ class Room:
         self._rank(row)
 
     def _rank(self, row: int) -> None:
-        """Has it GPUs, how much GPU is free, how much CPU and memory, what does it cost: as one number. Kept,
-        because every ask sorts by it."""
-        slack = (int(self.cpu[row]) >> 10) + (
-            int(self.memory[row]) >> 12
-        )  # a CPU or its 4 GiB: finer is noise
+        """Has it GPUs, how much GPU is free, is it in use; then how much CPU and memory is free, and what it
+        costs (of what is not in use, the other way round): as one number. Kept, because every ask sorts by
+        it."""
+        # a CPU or its 4 GiB: finer is noise
+        slack = min((int(self.cpu[row]) >> 10) + (int(self.memory[row]) >> 12), (1 << SLACK_BITS) - 1)
+        price = price_level(int(self.price[row]))
+        unused = self.replicas[row] == 0
         key = int(self.gpu_all[row] > 0)
         key = key << 15 | min(int(self.gpu_free[row]), 0x7FFF)
-        key = key << 10 | min(slack, 0x3FF)
-        self.fill_order[row] = key << 20 | min(int(self.price[row]) >> 10, 0xFFFFF)
+        key = key << 1 | int(unused)
+        first, second = (price, slack) if unused else (slack, price)
+        self.fill_order[row] = (key << SLACK_BITS | first) << PRICE_BITS | second
 
     def _grow(self) -> None:
         rows = len(self.ids)

@@ -1,25 +1,29 @@
 """Which providers there are here, and how one is made for a pool.
 
 Ours are named below; others are found by their entry point in the group `holdfast.providers`, which names
-something to be called with the pool's settings and the credentials of its nodes. None is loaded before a pool
-asks for it, and ours ask for a cloud's library when they first need it: whoever has no cloud needs none.
+something to be called with the pool's settings and the credentials of its nodes. What it declares as `takes`
+are the settings it knows (`settings.Settings`); without that, nobody can check them beforehand. None is
+loaded before a pool asks for it, and ours ask for a cloud's library when they first need it: whoever has no
+cloud needs none.
 
 Others' code may fail in any way while it is loaded and called, and may even want to end the program: then the
 pool is Denied with the reason. It is one pool's misfortune, and not the fleet's.
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
+from holdfast.adapters.providers.settings import Settings, Wrong, told
 from holdfast.model.pool import Pool
 from holdfast.ports.errors import Denied, PortError
 from holdfast.ports.provider import Credentials, Provider
 
 GROUP: Final = "holdfast.providers"
 OURS: Final = {
+    "local": "holdfast.adapters.providers.local.provider:LocalProvider",
     "join": "holdfast.adapters.providers.join:JoinProvider.from_settings",
     "ssh": "holdfast.adapters.providers.ssh.provider:SshProvider.from_settings",
     "ec2": "holdfast.adapters.providers.ec2.provider:Ec2Provider.from_settings",
@@ -27,18 +31,31 @@ OURS: Final = {
 }
 CALLS: Final = ("launch", "terminate", "reset", "state", "list", "offers")
 
-Make = Callable[[dict[str, str], Credentials], Provider]
-
 
 def others() -> dict[str, EntryPoint]:
     """Those that somebody else made. Ours keep their names."""
-    return {point.name: point for point in entry_points(group=GROUP) if point.name not in (*OURS, "local")}
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in OURS}
+
+
+def wrong_settings(provider: str, settings: Mapping[str, str], offers: Collection[str]) -> list[Wrong]:
+    """What the provider says of settings beforehand. One that cannot be had, or cannot tell, says nothing:
+    that is told when its pool is used."""
+    try:
+        takes = _takes(_loaded(provider))
+        return takes.wrong(settings, offers) if takes is not None else []
+    except (Exception, SystemExit):
+        return []
 
 
 def made_of(pool: Pool, credentials: Credentials) -> Provider:
-    make = _maker(pool.provider)
+    found = _loaded(pool.provider)
+    if not callable(found):
+        raise Denied(f"the provider {pool.provider} cannot be made: its entry point is nothing to call")
     try:
-        made = make(pool.settings, credentials)
+        takes = _takes(found)
+        if takes is not None and (wrong := takes.wrong(pool.settings, [offer.name for offer in pool.offers])):
+            raise ValueError(told(wrong))
+        made: Provider = found(pool.settings, credentials)
     except PortError:
         raise
     except ValueError as error:  # settings that do not make sense
@@ -50,24 +67,25 @@ def made_of(pool: Pool, credentials: Credentials) -> Provider:
     return made
 
 
-def _maker(name: str) -> Make:
+def _takes(found: object) -> Settings | None:
+    """Of a class, or of the one whose method it is."""
+    takes = getattr(getattr(found, "__self__", found), "takes", None)
+    return takes if isinstance(takes, Settings) else None
+
+
+def _loaded(name: str) -> Any:
     points = {} if name in OURS else others()
     if name not in OURS and name not in points:
-        there = ", ".join(("local", *OURS, *points))
-        raise Denied(f"there is no provider called {name} here; there is: {there}")
+        raise Denied(f"there is no provider called {name} here; there is: {', '.join((*OURS, *points))}")
     try:
-        found = points[name].load() if name in points else _ours(name)
+        return points[name].load() if name in points else _ours(name)
     except (Exception, SystemExit) as error:
         raise Denied(f"the provider {name} cannot be loaded: {_told(error)}") from error
-    if not callable(found):
-        raise Denied(f"the provider {name} cannot be made: its entry point is nothing to call")
-    return found
 
 
-def _ours(name: str) -> Make:
+def _ours(name: str) -> object:
     module, _, path = OURS[name].partition(":")
-    found: Make = attrgetter(path)(importlib.import_module(module))
-    return found
+    return attrgetter(path)(importlib.import_module(module))
 
 
 def _told(error: Exception | SystemExit) -> str:

@@ -1,19 +1,22 @@
 """A pool's settings, which are texts that only its provider understands: how to read them, and what to say of
 one that is wrong.
 
-The file reader asks a provider beforehand what is wrong (`facts.WRONG`), so that a person hears of it where
-it was written; a provider that is handed settings it cannot use says the same in a Denied.
+A provider declares what it takes, as `takes = Settings(...)`. The file reader asks that beforehand
+(`found.wrong_settings`), so that a person hears of a mistake where it was written; whoever is handed settings
+that cannot be used says the same in a Denied. A setting that is empty is one that is not said.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND, Millis
+from holdfast.ports.errors import Denied
 
 UNITS_MS = {"ms": 1, "s": SECOND, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY}
 LONGEST_MS = 3650 * DAY
+SHOWN_MAX = 60
 AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhd])\s*")
 
 
@@ -27,8 +30,8 @@ class Wrong(NamedTuple):
     known: tuple[str, ...] = ()  # then: those there are
 
     def __str__(self) -> str:
-        if self.known:
-            return f"{self.name} is none of {', '.join(self.known)}"
+        if not self.example:
+            return f"{self.name} is none of {', '.join(self.known)}" if self.known else f"{self.name} is none"
         return f"{self.name}: expected {self.expected}, got {self.got}"
 
 
@@ -38,9 +41,40 @@ class Kind(NamedTuple):
     expected: str
     example: str
     read: Callable[[str], object]
+    needed: bool = False  # without it there is no using the pool
 
 
-def wrong_in(settings: Mapping[str, str], kinds: Mapping[str, Kind]) -> Iterator[Wrong]:
+def _agree(settings: Mapping[str, str], offers: Collection[str]) -> Iterable[Wrong]:
+    return ()
+
+
+class Settings(NamedTuple):
+    """What settings a provider takes."""
+
+    kinds: Mapping[str, Kind]
+    # What is wrong with those that are right one by one; and the names of the pool's offers.
+    together: Callable[[Mapping[str, str], Collection[str]], Iterable[Wrong]] = _agree
+
+    def wrong(self, settings: Mapping[str, str], offers: Collection[str] = ()) -> list[Wrong]:
+        """Everything that is."""
+        given = said(settings)
+        found = [*_wrong_in(given, self.kinds), *_missing(given, self.kinds)]
+        without = {one.name for one in found}
+        right = {name: text for name, text in given.items() if name not in without}
+        return [*found, *self.together(right, offers)]
+
+    def read(self, settings: Mapping[str, str]) -> dict[str, object]:
+        """What they say. Denied: everything that is wrong."""
+        if wrong := self.wrong(settings):
+            raise Denied(f"the pool's settings cannot be used: {told(wrong)}")
+        return {name: self.kinds[name].read(text) for name, text in said(settings).items()}
+
+
+def said(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: text.strip() for name, text in settings.items() if text.strip()}
+
+
+def _wrong_in(settings: Mapping[str, str], kinds: Mapping[str, Kind]) -> Iterator[Wrong]:
     for name, text in settings.items():
         if name not in kinds:
             yield Wrong(name, "a setting that its provider knows", "another", known=tuple(kinds))
@@ -48,7 +82,17 @@ def wrong_in(settings: Mapping[str, str], kinds: Mapping[str, Kind]) -> Iterator
         try:
             kinds[name].read(text)
         except (ValueError, OverflowError):
-            yield Wrong(name, kinds[name].expected, text or "nothing", kinds[name].example)
+            yield Wrong(name, kinds[name].expected, shortened(text), kinds[name].example)
+
+
+def _missing(settings: Mapping[str, str], kinds: Mapping[str, Kind]) -> Iterator[Wrong]:
+    for name, kind in kinds.items():
+        if kind.needed and name not in settings:
+            yield Wrong(name, kind.expected, "nothing", kind.example)
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
 def told(wrong: Iterable[Wrong]) -> str:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from holdfast.adapters.providers.ec2.account import Account
 from holdfast.adapters.providers.ec2.order import instance_type, zone_of
-from holdfast.adapters.providers.ec2.settings import SETTINGS, Ec2Settings
+from holdfast.adapters.providers.ec2.settings import Ec2Settings, write
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources
@@ -70,8 +70,8 @@ class Market:
         if by_hand:
             return await self._priced(by_hand)
         if not self._settings.instance_types:
-            write = SETTINGS["instance_types"]
-            raise Denied(f"{pool.name} lists no offers, and its settings name no types: write {write}")
+            what = write("instance_types")
+            raise Denied(f"{pool.name} lists no offers, and its settings name no types: {what}")
         regions = self._settings.regions
         found = await asyncio.gather(*(self._of_region(pool.provider, region) for region in regions))
         return tuple(offer for several in found for offer in several)
@@ -236,4 +236,4 @@ def _kind(said: Words) -> Kind:
 
 
 def _no_price(offer: str) -> None:
-    log.warning("offer_without_price", offer=offer, hint=f"write {SETTINGS['prices']}")
+    log.warning("offer_without_price", offer=offer, hint=f"{write('prices')}")

@@ -9,7 +9,7 @@ next leader asks again (why it was launched, which plan it was): EC2 would take 
 import hashlib
 from typing import Any
 
-from holdfast.adapters.providers.ec2.settings import SETTINGS, TYPE, Ec2Settings, of_region
+from holdfast.adapters.providers.ec2.settings import TYPE, Ec2Settings, of_region, write
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
 from holdfast.ports.errors import Denied
@@ -44,7 +44,7 @@ def run_words(request: LaunchNode, settings: Ec2Settings, user_data: str) -> Wor
     region = request.place.region
     if region not in settings.regions:
         known = ", ".join(settings.regions)
-        raise Denied(f"{region} is none of the pool's regions ({known}): write {SETTINGS['regions']}")
+        raise Denied(f"{region} is none of the pool's regions ({known}): {write('regions')}")
     kind = instance_type(request.offer)
     if not kind:
         raise Denied(f"{request.offer} names no instance type: call offers TYPE@ZONE, as m5.large@us-east-1a")
@@ -78,7 +78,7 @@ def _where(place: Place, settings: Ec2Settings) -> Words:
     for known, subnets in settings.subnets.items():
         if known == zone or (not zone and known.startswith(place.region)):
             return {"SubnetId": subnets[0]}
-    raise Denied(f"there is no subnet for {zone or place.region}: write {SETTINGS['subnets']}")
+    raise Denied(f"there is no subnet for {zone or place.region}: {write('subnets')}")
 
 
 def _tags(request: LaunchNode, settings: Ec2Settings) -> list[Words]:

@@ -25,7 +25,7 @@ from holdfast.adapters.providers.ec2.account import Account
 from holdfast.adapters.providers.ec2.faults import TokenSpent, TokenTaken
 from holdfast.adapters.providers.ec2.machine import user_data
 from holdfast.adapters.providers.ec2.market import Market
-from holdfast.adapters.providers.ec2.settings import Ec2Settings, read_settings
+from holdfast.adapters.providers.ec2.settings import TAKES, Ec2Settings, read_settings
 from holdfast.model.action import LaunchNode
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.verdict import Word
@@ -67,6 +67,8 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Ec2Provider:
+    takes = TAKES
+
     def __init__(self, settings: Ec2Settings, credentials: Credentials) -> None:
         self._settings = settings
         self._credentials = credentials

@@ -5,35 +5,15 @@ with what to write instead, all of it before anything is asked of EC2: a mistake
 """
 
 import re
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
+from holdfast.adapters.providers.settings import Kind, Settings, Wrong
 from holdfast.model.units import MicroUsd
-from holdfast.ports.errors import Denied
 
 SHELL: Final = "sh:"  # before an `install` that is a line for the shell and not a pip requirement
-
-# Each setting, and what to write.
-SETTINGS: Final[Mapping[str, str]] = {
-    "regions": "regions: us-east-1,eu-west-1",
-    "image": "image: ami-0123456789abcdef0, or for each region: us-east-1=ami-...,eu-west-1=ami-...",
-    "install": "install: https://example.org/holdfast-1.0-py3-none-any.whl (anything that pip installs), or "
-    'install: "sh: LINE", a line for the shell that leaves an agent in /opt/holdfast/bin/python',
-    "instance_types": "instance_types: m5.large,g5.xlarge",
-    "buy": "buy: spot or buy: on-demand, of the instance_types; both without it",
-    "subnets": "subnets: us-east-1a=subnet-0123,us-east-1b=subnet-4567",
-    "security_groups": "security_groups: sg-0123, or for each region: us-east-1=sg-0123,eu-west-1=sg-4567",
-    "key_name": "key_name: ops, or for each region: us-east-1=ops,eu-west-1=ops-eu",
-    "profile": "profile: holdfast, a profile of the AWS configuration of whoever runs the control plane",
-    "endpoint_url": "endpoint_url: https://ec2.example.org, for clouds that speak as EC2 does",
-    "tags": "tags: team=ml,stage=prod",
-    "prices": "prices: m5.large=0.096,eu-west-1/m5.large=0.107, in dollars an hour on demand",
-    "fleet": "fleet: prod, to be told from other holdfasts in the same account",
-}
-REQUIRED: Final = ("regions", "image", "install")
 
 REGION: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 TYPE: Final = re.compile(r"[a-z0-9][a-z0-9-]*\.[a-z0-9-]+")
@@ -60,45 +40,12 @@ class Ec2Settings(msgspec.Struct, frozen=True):
 
 def read_settings(settings: Mapping[str, str]) -> Ec2Settings:
     """Denied: with everything that is wrong, and what to write."""
-    wrong = [*_unknown(settings), *_missing(settings)]
-    read: dict[str, object] = {}
-    for name, text in settings.items():
-        if name in READ and text.strip():
-            try:
-                read[name] = READ[name](text.strip())
-            except ValueError as error:
-                wrong.append(f"{name}: {error}; write {SETTINGS[name]}")
-    if wrong:
-        raise Denied(f"the pool's settings for ec2 are not right: {'; '.join(wrong)}")
-    made = msgspec.convert(read, Ec2Settings)
-    _check_places(made)
-    return made
+    return msgspec.convert(TAKES.read(settings), Ec2Settings)
 
 
-def _unknown(settings: Mapping[str, str]) -> list[str]:
-    found = []
-    for name in sorted(settings.keys() - SETTINGS.keys()):
-        near = get_close_matches(name, SETTINGS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SETTINGS)}"
-        found.append(f"there is no setting called {name} ({hint})")
-    return found
-
-
-def _missing(settings: Mapping[str, str]) -> list[str]:
-    return [
-        f"{name} is missing: write {SETTINGS[name]}"
-        for name in REQUIRED
-        if not settings.get(name, "").strip()
-    ]
-
-
-def _check_places(made: Ec2Settings) -> None:
-    without = [region for region in made.regions if not of_region(made.image, region)]
-    if without:
-        raise Denied(f"there is no image for {', '.join(without)}: write {SETTINGS['image']}")
-    lost = [zone for zone in made.subnets if not any(zone.startswith(region) for region in made.regions)]
-    if lost:
-        raise Denied(f"no zone of these regions is called {', '.join(lost)}: write {SETTINGS['subnets']}")
+def write(name: str) -> str:
+    """What to write for a setting."""
+    return f"write {name}: {TAKES.kinds[name].example}"
 
 
 def of_region(values: Mapping[str, tuple[str, ...]], region: str) -> tuple[str, ...]:
@@ -111,15 +58,15 @@ def of_region(values: Mapping[str, tuple[str, ...]], region: str) -> tuple[str, 
 def _words(text: str) -> tuple[str, ...]:
     found = tuple(dict.fromkeys(word for each in text.split(",") if (word := each.strip())))
     if not found:
-        raise ValueError("there is nothing in it")
+        raise ValueError(text)
     return found
 
 
-def _list_of(form: re.Pattern[str], what: str) -> Callable[[str], tuple[str, ...]]:
+def _list_of(form: re.Pattern[str]) -> Callable[[str], tuple[str, ...]]:
     def read(text: str) -> tuple[str, ...]:
-        for word in (words := _words(text)):
-            if not form.fullmatch(word):
-                raise ValueError(f"{word!r} is no {what}")
+        words = _words(text)
+        if not all(form.fullmatch(word) for word in words):
+            raise ValueError(text)
         return words
 
     return read
@@ -135,7 +82,7 @@ def _by_place(text: str) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for where, value in _pairs(text):
         if not value or (where and not REGION.fullmatch(where)):
-            raise ValueError(f"{where}={value} is not of the form PLACE=VALUE")
+            raise ValueError(text)
         found[where] = (*found.get(where, ()), value)
     return found
 
@@ -143,7 +90,7 @@ def _by_place(text: str) -> dict[str, tuple[str, ...]]:
 def _by_zone(text: str) -> dict[str, tuple[str, ...]]:
     found = _by_place(text)
     if "" in found:
-        raise ValueError(f"{', '.join(found[''])} has no zone")
+        raise ValueError(text)
     return found
 
 
@@ -152,7 +99,7 @@ def _tags(text: str) -> dict[str, str]:
     for word in _words(text):
         key, equals, value = (part.strip() for part in word.partition("="))
         if not equals or not key or key.startswith(NOT_YOURS):
-            raise ValueError(f"{word!r} is no tag of yours")
+            raise ValueError(text)
         found[key] = value
     return found
 
@@ -161,7 +108,7 @@ def _prices(text: str) -> dict[str, MicroUsd]:
     found = {}
     for key, value in _pairs(text):
         if not TYPE.fullmatch(key.rpartition("/")[2]) or not PRICE.fullmatch(value) or not float(value):
-            raise ValueError(f"{key}={value} is no price of a type")
+            raise ValueError(text)
         found[key] = round(float(value) * 1_000_000)
     return found
 
@@ -169,24 +116,77 @@ def _prices(text: str) -> dict[str, MicroUsd]:
 def _one(form: re.Pattern[str]) -> Callable[[str], str]:
     def read(text: str) -> str:
         if not form.fullmatch(text):
-            raise ValueError(f"{text!r} is not of the right form")
+            raise ValueError(text)
         return text
 
     return read
 
 
-READ: Final[Mapping[str, Callable[[str], object]]] = {
-    "regions": _list_of(REGION, "region"),
-    "image": _by_place,
-    "install": _one(re.compile(r"[^\0]{1,2000}")),
-    "instance_types": _list_of(TYPE, "instance type"),
-    "buy": _one(re.compile("spot|on-demand")),
-    "subnets": _by_zone,
-    "security_groups": _by_place,
-    "key_name": _by_place,
-    "profile": _one(re.compile(r"[^\0\n]{1,200}")),
-    "endpoint_url": _one(re.compile(r"https?://[^\s]{1,300}")),
-    "tags": _tags,
-    "prices": _prices,
-    "fleet": _one(FLEET),
-}
+def _places_agree(settings: Mapping[str, str], _offers: Collection[str]) -> Iterator[Wrong]:
+    regions = _regions(settings.get("regions", ""))
+    images = _by_place(settings["image"]) if "image" in settings else {"": ("any",)}
+    if without := [region for region in regions if not of_region(images, region)]:
+        yield Wrong("image", f"one for {', '.join(without)} too", settings["image"], f"{without[0]}=ami-...")
+    zones = _by_zone(settings["subnets"]) if regions and "subnets" in settings else {}
+    if lost := [zone for zone in zones if not zone.startswith(regions)]:
+        expected = f"subnets of zones in {', '.join(regions)}"
+        yield Wrong("subnets", expected, f"{', '.join(lost)}", f"{regions[0]}a=subnet-0123")
+
+
+def _regions(text: str) -> tuple[str, ...]:
+    return _list_of(REGION)(text) if text else ()
+
+
+TEXT: Final = re.compile(r"[^\0\n]{1,200}")
+TAKES: Final = Settings(
+    {
+        "regions": Kind(
+            "regions such as us-east-1,eu-west-1", "us-east-1,eu-west-1", _list_of(REGION), needed=True
+        ),
+        "image": Kind(
+            "an image, or one for each region such as us-east-1=ami-0123,eu-west-1=ami-4567",
+            "ami-0123456789abcdef0",
+            _by_place,
+            needed=True,
+        ),
+        "install": Kind(
+            'anything that pip installs, or "sh: LINE", which leaves an agent in /opt/holdfast/bin/python',
+            "https://example.org/holdfast-1.0-py3-none-any.whl",
+            _one(re.compile(r"[^\0]{1,2000}")),
+            needed=True,
+        ),
+        "instance_types": Kind("instance types such as m5.large,g5.xlarge", "m5.large", _list_of(TYPE)),
+        "buy": Kind(
+            "spot or on-demand, of the instance_types; both without it",
+            "spot",
+            _one(re.compile("spot|on-demand")),
+        ),
+        "subnets": Kind(
+            "a subnet for each zone such as us-east-1a=subnet-0123", "us-east-1a=subnet-0123", _by_zone
+        ),
+        "security_groups": Kind(
+            "a group, or one for each region such as us-east-1=sg-0123", "sg-0123", _by_place
+        ),
+        "key_name": Kind("a key, or one for each region such as us-east-1=ops", "ops", _by_place),
+        "profile": Kind(
+            "a profile of the AWS configuration of whoever runs the control plane", "holdfast", _one(TEXT)
+        ),
+        "endpoint_url": Kind(
+            "a URL, for clouds that speak as EC2 does",
+            "https://ec2.example.org",
+            _one(re.compile(r"https?://[^\s]{1,300}")),
+        ),
+        "tags": Kind(
+            f"tags such as team=ml,stage=prod, and none that begins with {', '.join(NOT_YOURS)}",
+            "team=ml",
+            _tags,
+        ),
+        "prices": Kind(
+            "dollars an hour on demand, such as m5.large=0.096,eu-west-1/m5.large=0.107",
+            "m5.large=0.096",
+            _prices,
+        ),
+        "fleet": Kind("a name, to be told from other holdfasts in the same account", "prod", _one(FLEET)),
+    },
+    _places_agree,
+)

@@ -5,6 +5,7 @@ Such a pool has no provider to ask. It launches nothing, and its word about a no
 
 from typing import Self
 
+from holdfast.adapters.providers.settings import Settings
 from holdfast.model.action import LaunchNode
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.verdict import Word
@@ -13,6 +14,8 @@ from holdfast.ports.provider import Credentials
 
 
 class JoinProvider:
+    takes = Settings({})
+
     @classmethod
     def from_settings(cls, settings: dict[str, str], credentials: Credentials) -> Self:
         return cls()

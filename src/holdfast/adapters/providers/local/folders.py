@@ -23,9 +23,9 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -36,6 +36,7 @@ from holdfast.model.action import LaunchNode
 from holdfast.model.units import Instant
 from holdfast.ports.errors import CapacityShort, NotFound, Unreachable
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 BUSY_S = 60.0  # the longest that a node may be in another's hands: a termination that lingers
@@ -50,8 +51,20 @@ class Started(msgspec.Struct, frozen=True):
     urls: tuple[str, ...] = ()  # of the control planes it was told to join; empty: not known
 
 
+class Beside(Protocol):
+    """Does what may block where it holds up nobody."""
+
+    async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+async def at_once(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """For a disk of this machine: it takes microseconds."""
+    return function(*args, **kwargs)
+
+
 class Folders:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, beside: Beside = at_once) -> None:
+        self._beside = beside
         self.root = root.resolve()  # the same for all: processes are found by it
         self.nodes = self.root / "nodes"
         self.checkpoints = self.root / "checkpoints"
@@ -208,17 +221,26 @@ class Folders:
         """The node is in our hands alone, of all processes of this machine. NotFound: there is none."""
         folder = self.of(node)
         try:
-            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = await self._beside(os.open, folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except (FileNotFoundError, NotADirectoryError) as error:
-            self.reach()
+            await self._beside(self.reach)
             raise NotFound(f"there is no {node} here") from error
         try:
-            await _lock(lock, node)
-            if not _is_at(lock, folder / "lock"):  # it left while we waited
+            await self._lock(lock, node)
+            if not await self._beside(_is_at, lock, folder / "lock"):  # it left while we waited
                 raise NotFound(f"there is no {node} here")
             yield folder
         finally:
-            os.close(lock)
+            with contextlib.suppress(Unreachable):  # what is held is told by what held it
+                await self._beside(os.close, lock)
+
+    async def _lock(self, descriptor: int, node: str) -> None:
+        try:
+            async with asyncio.timeout(BUSY_S):
+                while not await self._beside(_try_lock, descriptor):
+                    await asyncio.sleep(0.01)
+        except TimeoutError as error:
+            raise Unreachable(f"another process has been busy with {node} for {BUSY_S:g} s") from error
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -243,15 +265,6 @@ def wall_ms() -> Instant:
 def _mark(what: str) -> str:
     """A pool's name, or `pool@offer`, as the name of a file."""
     return "@".join(quote(part, safe="").replace(".", "%2E") for part in what.split("@", 1))
-
-
-async def _lock(descriptor: int, node: str) -> None:
-    try:
-        async with asyncio.timeout(BUSY_S):
-            while not _try_lock(descriptor):
-                await asyncio.sleep(0.01)
-    except TimeoutError as error:
-        raise Unreachable(f"another process has been busy with {node} for {BUSY_S:g} s") from error
 
 
 def _try_lock(descriptor: int) -> bool:

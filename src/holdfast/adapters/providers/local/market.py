@@ -24,12 +24,13 @@ import msgspec
 
 from holdfast.adapters.providers.settings import (
     Kind,
+    Settings,
     Wrong,
     duration_ms,
+    said,
     share,
     span_ms,
     whole,
-    wrong_in,
 )
 from holdfast.model.action import LaunchNode
 from holdfast.model.units import MINUTE, Instant, Millis
@@ -83,21 +84,20 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def wrong(settings: Mapping[str, str], offers: Collection[str]) -> Iterator[Wrong]:
-    """Everything that is wrong with a pool's settings."""
-    found = list(wrong_in(settings, KINDS))
-    yield from found
-    if "stock" in settings and not any(one.name == "stock" for one in found):
-        known = ", ".join(offers)
-        for offer in _stock(settings["stock"]):
-            if offer != ANY and offer not in offers:
-                yield Wrong("stock", f"offers of the pool ({known})", offer, f"{next(iter(offers), 'a')}=2")
+def _stock_is_of_its_offers(settings: Mapping[str, str], offers: Collection[str]) -> Iterator[Wrong]:
+    known = ", ".join(offers)
+    for offer in _stock(settings["stock"]) if "stock" in settings else ():
+        if offer != ANY and offer not in offers:
+            yield Wrong("stock", f"offers of the pool ({known})", offer, f"{next(iter(offers), 'a')}=2")
+
+
+TAKES = Settings(KINDS, _stock_is_of_its_offers)
 
 
 def traits(settings: Mapping[str, str], otherwise: LocalTraits) -> LocalTraits:
     """For settings that are not wrong."""
     changes: dict[str, object] = {}
-    for name, text in settings.items():
+    for name, text in said(settings).items():
         value = KINDS[name].read(text)
         if isinstance(value, tuple):
             changes[f"{name}_ms"], changes[f"{name}_spread_ms"] = value

@@ -58,6 +58,8 @@ class Revival(msgspec.Struct):
 
 
 class LocalProvider:
+    takes = market.TAKES
+
     def __init__(
         self,
         root: Path,
@@ -88,7 +90,7 @@ class LocalProvider:
         known = self._pools.get(pool)
         if known is None:
             return self.traits
-        wrong = list(market.wrong(known.settings, [offer.name for offer in known.offers]))
+        wrong = self.takes.wrong(known.settings, [offer.name for offer in known.offers])
         if wrong:
             raise Denied(f"the settings of {pool} cannot be used: {told(wrong)}")
         return market.traits(known.settings, self.traits)

@@ -45,10 +45,21 @@ def is_over(folder: Path) -> bool:
     return (folder / "ended").exists()
 
 
-async def is_gone(node: str, folder: Path, time_s: int, queue: Queue, commands: Commands) -> bool:
+class Told(msgspec.Struct, frozen=True):
+    """What a node's folder tells, at one look."""
+
+    began: Began | None
+    over: bool
+
+
+def told(folder: Path) -> Told:
+    return Told(began(folder), is_over(folder))
+
+
+async def is_gone(node: str, told: Told, time_s: int, queue: Queue, commands: Commands) -> bool:
     """Of a node whose job is not in the queue any more."""
-    life = began(folder)
-    if life is None or is_over(folder):
+    life = told.began
+    if life is None or told.over:
         return True
     if time_s and life.at and time.time() > life.at + time_s + SLACK_S:
         return True

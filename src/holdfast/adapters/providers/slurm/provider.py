@@ -15,6 +15,8 @@ was asked for, the token, what the pilot says of itself, and the names that are 
 - **A node's end is known before it comes.** The end of each job is in the queue, whether it is the limit, a
   preemption's grace or an operator's change; `supervise` writes it where the agent looks for notices.
 - **Gone** is only what is surely gone (`life`).
+- **The shared folder may stand still**, so nobody waits for it for long, and nothing else waits with it
+  (`shared`).
 
 A job cannot be reset: Slurm would give it another machine.
 """
@@ -31,11 +33,11 @@ import structlog
 
 from holdfast.adapters.providers.local.folders import Folders, write
 from holdfast.adapters.providers.local.market import LocalTraits
-from holdfast.adapters.providers.local.threads import seen_through
-from holdfast.adapters.providers.slurm import life, partitions, submit
+from holdfast.adapters.providers.slurm import life, partitions, shared, submit
 from holdfast.adapters.providers.slurm.commands import Commands
 from holdfast.adapters.providers.slurm.queue import PENDING, Job, Queue, comment, ids
-from holdfast.adapters.providers.slurm.settings import SlurmSettings, read_settings
+from holdfast.adapters.providers.slurm.settings import TAKES, SlurmSettings, read_settings
+from holdfast.adapters.providers.slurm.shared import Shared
 from holdfast.model.action import LaunchNode
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.units import Millis
@@ -56,6 +58,8 @@ log = structlog.get_logger()
 
 
 class SlurmProvider:
+    takes = TAKES
+
     def __init__(
         self,
         settings: SlurmSettings,
@@ -63,24 +67,27 @@ class SlurmProvider:
         *,
         look_s: float = LOOK_S,
         settle_s: float = SETTLE_S,
+        answer_s: float = shared.ANSWER_S,
     ) -> None:
         self.settings = settings
         self._credentials = credentials
         self._look_s, self._settle_s = look_s, settle_s
-        try:
-            self._folders = Folders(Path(settings.root))
-            fleet = submit.fleet_of(self._folders.root)
-        except OSError as error:
-            why = f"{settings.root} cannot be used: {error.strerror}"
-            raise Denied(f"{why}; `root` is a folder that is shared with the compute nodes") from error
-        self._fleet = fleet
+        self._shared = Shared(settings.root, answer_s)
         self._commands = Commands(settings.bin, settings.conf)
-        self._queue = Queue(self._commands, fleet)
+        self._folders: Folders  # these three when they are first asked for: the folder may not answer
+        self._queue: Queue
+        self._fleet = ""
         self._warned: set[tuple[int, str]] = set()
 
     @classmethod
     def from_settings(cls, settings: dict[str, str], credentials: Credentials) -> Self:
         return cls(read_settings(settings), credentials)
+
+    async def _open(self) -> None:
+        if not self._fleet:
+            folders, fleet = await self._shared.opened()
+            if not self._fleet:  # nobody was quicker
+                self._folders, self._queue, self._fleet = folders, Queue(self._commands, fleet), fleet
 
     # the port
 
@@ -88,12 +95,13 @@ class SlurmProvider:
         node = request.node
         with _plainly(node):
             submit.options(request, self.settings, "", Path())  # what can never be, before anything is made
-            self._folders.reach()
-            fresh = await seen_through(self._folders.enter, request, NO_MARKET)
-            if not fresh and not self._folders.has(node):
+            await self._open()
+            await self._shared(self._folders.reach)
+            fresh = await self._shared(self._folders.enter, request, NO_MARKET)
+            if not fresh and not await self._shared(self._folders.has, node):
                 return  # its name is spent
             async with self._folders.held(node) as folder:
-                if self._folders.is_ending(node):
+                if await self._shared(self._folders.is_ending, node):
                     return
                 try:
                     await self._submit_once(request, folder)
@@ -101,34 +109,37 @@ class SlurmProvider:
                     raise
                 except (PortError, OSError):
                     if fresh:
-                        await seen_through(self._folders.leave, node, spend=False)
+                        await self._shared(self._folders.leave, node, spend=False)
                     raise
 
     async def terminate(self, node: str) -> None:
         with _plainly(node):
-            self._folders.reach()
-            if not self._folders.has(node):
+            await self._open()
+            await self._shared(self._folders.reach)
+            if not await self._shared(self._folders.has, node):
                 await self._end_stray(node)
                 return
             async with self._folders.held(node) as folder:
                 jobs = await self._queue.of(node)
-                self._folders.note_ending(node)
+                await self._shared(self._folders.note_ending, node)
                 if jobs:
                     await self._cancel(node, jobs)
                 await self._see_gone(node, folder)
-                await seen_through(self._folders.leave, node, spend=True)
+                await self._shared(self._folders.leave, node, spend=True)
             if not jobs:
                 raise NotFound(f"the job of {node} had ended")
 
     async def reset(self, node: str) -> None:
+        await self._open()
         if not await self._queue.of(node):
             raise NotFound(f"no job is {node}")
         raise Denied(f"{node} is a Slurm job: it cannot be reset, only ended and replaced")
 
     async def state(self, node: str) -> Word:
         with _plainly(node):
+            await self._open()
             folder = self._folders.of(node)
-            if life.is_over(folder):
+            if (await self._told(folder)).over:
                 return Word.STOPPED
             try:
                 jobs = [job for job in await self._queue.all() if job.node == node]
@@ -136,16 +147,18 @@ class SlurmProvider:
                 return Word.UNKNOWN
             if jobs:
                 return Word.STOPPED if isinstance(jobs[0].refusal, Denied) else Word.RUNNING
-            gone = await self._is_gone(node, folder)
+            gone = await self._is_gone(node, await self._told(folder))  # as it is after the queue was asked
             return Word.STOPPED if gone else Word.UNKNOWN
 
     async def list(self, pool: str) -> tuple[str, ...]:
+        await self._open()
         jobs = await self._queue.all()
         return tuple(dict.fromkeys(job.node for job in jobs if job.pool == pool))
 
     async def queued(self, pool: str) -> dict[str, Millis | None]:
         """Slurm foretells the start of a job when its scheduler has come to it. Nobody knows when one starts
         that it refuses."""
+        await self._open()
         jobs, now = await self._queue.all(), time.time()
         waiting = [job for job in jobs if job.pool == pool and job.state == PENDING]
         return {
@@ -166,8 +179,8 @@ class SlurmProvider:
         partition = submit.partition_of(offer.name, self.settings)
         return any(kind.partition == partition and offer.capacity.within(kind.has) for kind in kinds)
 
-    async def _is_gone(self, node: str, folder: Path) -> bool:
-        return await life.is_gone(node, folder, self.settings.time_s, self._queue, self._commands)
+    async def _is_gone(self, node: str, told: life.Told) -> bool:
+        return await life.is_gone(node, told, self.settings.time_s, self._queue, self._commands)
 
     # for whoever runs us
 
@@ -177,24 +190,23 @@ class SlurmProvider:
             await asyncio.sleep(self._look_s)
             try:
                 with _plainly("the queue"):
+                    await self._open()
                     for job in await self._queue.all():
-                        self._look_at(job)
+                        await self._look_at(job)
             except PortError as error:
                 log.warning("queue_not_looked_at", why=str(error))
 
     async def close(self) -> None:
         """Nodes go on."""
 
-    def _look_at(self, job: Job) -> None:
+    async def _look_at(self, job: Job) -> None:
         if (refusal := job.refusal) is not None and (job.id, job.reason) not in self._warned:
             self._warned.add((job.id, job.reason))
             log.warning("node_will_not_start", node=job.node, job=job.id, why=str(refusal))
-        if job.state != "RUNNING" or job.ends_at is None or not self._folders.has(job.node):
+        if job.state != "RUNNING" or job.ends_at is None:
             return
         if job.ends_at - time.time() <= self._notice_s(job.ends_at - (job.starts_at or 0.0)):
-            notice, text = self._folders.of(job.node) / "agent" / "notice", f"{job.ends_at:.3f}\n".encode()
-            if not notice.exists() or notice.read_bytes() != text:
-                write(notice, text)
+            await self._shared(_tell, self._folders, job.node, f"{job.ends_at:.3f}\n".encode())
 
     def _notice_s(self, life_s: float) -> float:
         """Where only the partition knows the limit, it may be so short that all of a life would be notice."""
@@ -206,10 +218,10 @@ class SlurmProvider:
     async def _submit_once(self, request: LaunchNode, folder: Path) -> None:
         node = request.node
         if not await self._queue.of(node):
-            if (folder / "job").exists() or life.began(folder) is not None:
-                return  # it was submitted, and has ended since
+            if await self._shared(_was_submitted, folder):
+                return  # it has ended since
             join = await self._join(node)
-            await seen_through(
+            await self._shared(
                 submit.furnish, folder, request, join, self.settings, self._commands.path("squeue")
             )
             await self._submit(request, folder)
@@ -230,18 +242,20 @@ class SlurmProvider:
             job = submit.number(said)
         except ValueError:
             raise OutcomeUnknown(f"sbatch said {said[:200]!r}, and no number of a job") from None
-        write(folder / "job", str(job).encode())
+        await self._shared(write, folder / "job", str(job).encode())
 
     async def _settle(self, node: str, folder: Path) -> None:
         """Until it runs, or waits for a reason; an error if that is a bad one. And only one of it is left."""
         until = time.monotonic() + self._settle_s
         while job := await self._keep_one(node):
-            decided = job.reason != "None" if job.state == PENDING else life.began(folder) is not None
+            waits = job.state == PENDING
+            decided = job.reason != "None" if waits else (await self._told(folder)).began is not None
             if decided or time.monotonic() > until:
                 break
             await asyncio.sleep(SETTLE_LOOK_S)
         if job is None:
-            raise Denied(f"the job of {node} ended at once: {life.last_words(folder)}")
+            words = await self._shared(life.last_words, folder)
+            raise Denied(f"the job of {node} ended at once: {words}")
         if (refusal := job.refusal) is not None:
             await self._cancel(node, (job,))
             raise refusal
@@ -281,14 +295,28 @@ class SlurmProvider:
 
     async def _see_gone(self, node: str, folder: Path) -> None:
         until = time.monotonic() + ENDED_S
-        while life.began(folder) is not None and not life.is_over(folder) and time.monotonic() < until:
+        while (told := await self._told(folder)).began and not told.over and time.monotonic() < until:
             await asyncio.sleep(END_LOOK_S)
-        if not await self._is_gone(node, folder):
-            host = (life.began(folder) or life.Began()).host or "its machine"
+        if not await self._is_gone(node, told):
+            host = (told.began or life.Began()).host or "its machine"
             raise OutcomeUnknown(
                 f"the job of {node} is not in the queue, but nobody saw it off, and {host} may run it still; "
                 f"if you know that it does not, make the file {folder / 'ended'}"
             )
+
+    async def _told(self, folder: Path) -> life.Told:
+        return await self._shared(life.told, folder)
+
+
+def _was_submitted(folder: Path) -> bool:
+    return (folder / "job").exists() or life.began(folder) is not None
+
+
+def _tell(folders: Folders, node: str, text: bytes) -> None:
+    """Where the agent looks for it, once."""
+    notice = folders.of(node) / "agent" / "notice"
+    if folders.has(node) and (not notice.exists() or notice.read_bytes() != text):
+        write(notice, text)
 
 
 @contextlib.contextmanager

@@ -4,10 +4,11 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from holdfast.ports.errors import Denied
+from holdfast.adapters.providers.settings import Kind, Settings, Wrong, shortened
 
 NOTICE_S = 300  # how long before its end a node should know; never more than a quarter of its time
 DURATION = re.compile(r"([0-9]{1,6})\s*([smhd])")
@@ -17,19 +18,6 @@ WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 OURS = {
     *("--array", "--begin", "--comment", "--export", "--hold", "--job-name", "--nodes", "--ntasks"),
     *("--output", "--parsable", "--requeue", "--signal", "--test-only", "--wait", "--wrap"),
-}
-KNOWN = {
-    "root": "a folder that the control planes and all compute nodes share, such as /home/me/holdfast",
-    "partition": "the partition of every offer; without it, an offer's name up to the first @",
-    "account": "who is charged",
-    "qos": "the quality of service to ask for",
-    "time": "how long a node may live at most, such as 4h; without it, as the partition says",
-    "notice": "how long before its end a node is emptied, such as 5m",
-    "python": "Python 3.11 or newer with holdfast, on the compute nodes",
-    "agent": "the command that starts the agent there, instead of `PYTHON -m holdfast.agent`",
-    "sbatch": "more options for sbatch, each in the form --name=value",
-    "conf": "the file slurm.conf, where it is not at its usual place",
-    "bin": "the folder of sbatch, squeue, scancel and sinfo, where they are not on the path",
 }
 
 
@@ -51,71 +39,94 @@ class SlurmSettings(msgspec.Struct, frozen=True):
         return list(self.agent) or [self.python, "-m", "holdfast.agent"]
 
 
-def read_settings(settings: dict[str, str]) -> SlurmSettings:
-    strange = sorted(set(settings) - set(KNOWN))
-    if strange:
-        raise Denied(f"no setting of a Slurm pool is called {strange[0]!r}; there are {', '.join(KNOWN)}")
-    given = {name: text.strip() for name, text in settings.items() if text.strip()}
-    for name in ("root", "python", "conf", "bin"):
-        _insist_on_path(name, given.get(name, "/"))
-    if "root" not in given:
-        raise Denied(f"the pool's settings need `root`: {KNOWN['root']}")
-    for name in ("partition", "account", "qos"):
-        if not WORD.fullmatch(given.get(name, "x")):
-            raise _wrong(name, given[name])
-    time_s = _seconds("time", given.get("time", "0s"))
-    return SlurmSettings(
-        root=os.path.normpath(given["root"]),
-        partition=given.get("partition", ""),
-        account=given.get("account", ""),
-        qos=given.get("qos", ""),
-        time_s=time_s,
-        notice_s=_notice_s(given.get("notice", ""), time_s),
-        python=given.get("python", sys.executable),
-        agent=_words("agent", given.get("agent", "")),
-        sbatch=_options(given.get("sbatch", "")),
-        conf=given.get("conf", ""),
-        bin=given.get("bin", ""),
-    )
+def read_settings(settings: Mapping[str, str]) -> SlurmSettings:
+    read = TAKES.read(settings)
+    time_s, notice_s = read.pop("time", 0), read.pop("notice", None)
+    assert isinstance(time_s, int)
+    soon_s = min(NOTICE_S, time_s // 4) if time_s else NOTICE_S
+    read |= {"time_s": time_s, "notice_s": soon_s if notice_s is None else notice_s}
+    return msgspec.convert(read, SlurmSettings)
 
 
-def _wrong(name: str, got: str, expected: str = "") -> Denied:
-    return Denied(f"the pool's setting `{name}` is {got!r}; expected {expected or KNOWN[name]}")
+# forms
 
 
-def _insist_on_path(name: str, text: str) -> None:
+def _path(text: str) -> str:
     if not os.path.isabs(text) or not text.isprintable():
-        raise _wrong(name, text, f"a path from the top: {KNOWN[name]}")
+        raise ValueError(text)
+    return os.path.normpath(text)
 
 
-def _seconds(name: str, text: str) -> int:
+def _program(text: str) -> str:
+    return _path(text) and text  # as it is written: a link may lead elsewhere than its normal form
+
+
+def _word(text: str) -> str:
+    if not WORD.fullmatch(text):
+        raise ValueError(text)
+    return text
+
+
+def _seconds(text: str) -> int:
     found = DURATION.fullmatch(text)
     if found is None:
-        raise _wrong(name, text)
+        raise ValueError(text)
     return int(found[1]) * SECONDS[found[2]]
 
 
-def _notice_s(text: str, time_s: int) -> int:
-    if not text:
-        return min(NOTICE_S, time_s // 4) if time_s else NOTICE_S
-    notice_s = _seconds("notice", text)
-    if time_s and notice_s >= time_s:
-        raise _wrong("notice", text, "less than the setting `time`")
-    return notice_s
-
-
-def _words(name: str, text: str) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(text))
-    except ValueError:
-        raise _wrong(name, text, "words, with every quote closed") from None
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(shlex.split(text))
 
 
 def _options(text: str) -> tuple[str, ...]:
-    options = _words("sbatch", text)
-    for option in options:
-        if not option.startswith("--"):
-            raise _wrong("sbatch", text)
-        if option.partition("=")[0] in OURS:
-            raise _wrong("sbatch", text, f"none of {', '.join(sorted(OURS))}: these are for holdfast to say")
+    options = _words(text)
+    if not all(option.startswith("--") for option in options):
+        raise ValueError(text)
     return options
+
+
+def _agree(settings: Mapping[str, str], _offers: Collection[str]) -> Iterator[Wrong]:
+    time, notice = settings.get("time"), settings.get("notice")
+    if time and notice and 0 < _seconds(time) <= _seconds(notice):
+        yield Wrong("notice", f"less than the setting `time` ({time})", notice, "5m")
+    for option in _options(settings.get("sbatch", "")):
+        if option.partition("=")[0] in OURS:
+            expected = f"none of {', '.join(sorted(OURS))}: these are for holdfast to say"
+            yield Wrong("sbatch", expected, shortened(option), "--constraint=ib")
+
+
+TAKES = Settings(
+    {
+        "root": Kind(
+            "the path of a folder that control planes and all compute nodes share",
+            "/home/me/holdfast",
+            _path,
+            needed=True,
+        ),
+        "partition": Kind(
+            "the partition of every offer; without it, an offer's name up to the first @", "gpu", _word
+        ),
+        "account": Kind("who is charged, in one word", "my-project", _word),
+        "qos": Kind("the quality of service to ask for, in one word", "normal", _word),
+        "time": Kind("how long a node may live at most, such as 4h", "4h", _seconds),
+        "notice": Kind("how long before its end a node is emptied, such as 5m", "5m", _seconds),
+        "python": Kind(
+            "the path of a Python 3.11 or newer with holdfast, on the compute nodes",
+            "/home/me/holdfast/venv/bin/python",
+            _program,
+        ),
+        "agent": Kind(
+            "the command that starts the agent there, with every quote closed",
+            "/usr/bin/python3 -m holdfast.agent",
+            _words,
+        ),
+        "sbatch": Kind("more options for sbatch, each in the form --name=value", "--constraint=ib", _options),
+        "conf": Kind("the path of slurm.conf, where it is not usual", "/etc/slurm/slurm.conf", _program),
+        "bin": Kind(
+            "the path of the folder of sbatch, squeue, scancel and sinfo, where they are not on the path",
+            "/usr/local/bin",
+            _program,
+        ),
+    },
+    _agree,
+)

@@ -4,6 +4,8 @@ import json
 
 import msgspec
 
+from holdfast.adapters.providers.settings import Kind, Settings
+
 FIELDS = "name, address, port, user, key_file, known_hosts, python, root"
 
 
@@ -40,3 +42,15 @@ def read_hosts(settings: dict[str, str]) -> tuple[SshHost, ...]:
     if not all(host.name and host.address for host in hosts) or not hosts:
         raise BadHosts("every host needs a name and an address, and there must be one at least")
     return hosts
+
+
+TAKES = Settings(
+    {
+        "hosts": Kind(
+            "the machines there are, at least one",
+            "[{ name: a }]",
+            lambda text: read_hosts({"hosts": text}),
+            needed=True,
+        )
+    }
+)

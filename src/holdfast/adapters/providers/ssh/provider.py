@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from holdfast.adapters.providers.ssh import remote
-from holdfast.adapters.providers.ssh.hosts import SshHost, read_hosts
+from holdfast.adapters.providers.ssh.hosts import TAKES, SshHost, read_hosts
 from holdfast.adapters.providers.ssh.line import ANSWER_S, Line, NeedsInstall
 from holdfast.adapters.providers.ssh.package import wheel
 from holdfast.model.action import LaunchNode
@@ -51,6 +51,8 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class SshProvider:
+    takes = TAKES
+
     def __init__(
         self, hosts: Sequence[SshHost], credentials: Credentials, *, agent_command: Sequence[str] = ()
     ) -> None:

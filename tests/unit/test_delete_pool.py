@@ -1,0 +1,156 @@
+"""A pool that nobody wants any more: its work leaves, its nodes are let go, then it is forgotten."""
+
+from msgspec.structs import replace
+
+from holdfast.core import check, fold, money, snapshot
+from holdfast.model import action as do
+from holdfast.model import event as ev
+from holdfast.model.money import Budget
+from holdfast.model.node import NodeState
+from holdfast.model.policy import Policy
+from holdfast.model.units import HOUR, MINUTE
+from holdfast.model.workload import Service, Workload
+from holdfast.model.world import World
+from tests.build import needs
+from tests.play import Play, of, offer, pool
+
+
+def two_pools(policy: Policy | None = None, **rules: int) -> Play:
+    """`pool` has two nodes, one of them in use; `other` has one that is empty."""
+    play = Play(policy, **rules)
+    play.join("a", "b")
+    play.apply(Workload("web", Service(1), needs(cpu=4)))
+    play.obey()
+    play.tell(ev.PoolApplied(at=play.now, pool=pool("other", (offer("std", "z", price=900),), max=4)))
+    play.join("z", pool="other", zone="z")
+    play.settle()
+    return play
+
+
+def delete(play: Play, name: str = "pool") -> list[do.Action]:
+    play.tell(ev.PoolDeleted(at=play.now, pool=name))
+    return play.obey()
+
+
+def gone(play: Play, *nodes: str) -> list[do.Action]:
+    play.tell(*(ev.NodeTerminated(at=play.now, node=node) for node in nodes))
+    return play.obey()
+
+
+def test_the_nodes_of_a_deleted_pool_are_emptied_and_let_go_and_then_it_is_forgotten() -> None:
+    play = two_pools()
+    done = delete(play)
+    assert [(a.node, a.why) for a in of(do.GiveNotice, done)] == [
+        ("a", "pool pool was deleted"),
+        ("b", "pool pool was deleted"),
+    ]
+    assert [a.node for a in of(do.PlaceReplica, done)] == ["z"], "its work leaves first"
+    assert sorted(a.node for a in of(do.TerminateNode, done)) == ["a", "b"]
+    assert "pool" in play.world.pools, "somebody must go on asking until they are gone"
+    assert not of(do.ForgetPool, gone(play, "a"))
+    (forgotten,) = of(do.ForgetPool, gone(play, "b"))
+    assert (forgotten.pool, forgotten.why) == ("pool", "it was deleted, and none of its nodes is left")
+    for kept in ("pools", "pool_states", "offers", "in_pool", "serving"):
+        assert "pool" not in getattr(play.world, kept)
+    assert not [key for key in play.world.records if key.startswith("pool/")]
+
+
+def test_work_that_finds_no_room_stays_until_the_deadline_of_a_drain() -> None:
+    play = Play()
+    play.join("a")
+    play.apply(Workload("web", Service(1), needs(cpu=4)))
+    play.obey()
+    assert not of(do.TerminateNode, delete(play))
+    assert play.node("a").state is NodeState.DRAINING
+    assert play.node("a").deadline == play.now + play.world.policy.repair.drain_ms
+    play.now = play.node("a").deadline
+    assert [a.node for a in of(do.TerminateNode, play.obey())] == ["a"]
+    assert of(do.ForgetPool, gone(play, "a"))
+
+
+def test_a_deleted_pool_launches_nothing_and_ends_what_is_still_to_come() -> None:
+    play = Play(min=2, standby=1)
+    coming = {a.node for a in of(do.LaunchNode, play.settle())}
+    play.apply(Workload("web", Service(3), needs(cpu=4)))
+    done = delete(play)
+    assert {a.node for a in of(do.TerminateNode, done)} >= coming
+    assert not of(do.LaunchNode, done)
+    assert not of(do.LaunchNode, play.later(HOUR))
+
+
+def test_an_empty_pool_is_forgotten_at_once_and_deleting_it_again_is_nothing() -> None:
+    play = Play()
+    assert of(do.ForgetPool, delete(play))
+    assert delete(play) == []
+    play.tell(ev.PoolListed(at=play.now, pool="pool", nodes=("stray",), asked_at=play.now))
+    assert not play.world.orphans, "an answer that comes late finds nobody"
+    assert play.settle() == []
+
+
+def test_a_machine_that_nobody_knows_keeps_its_pool_until_it_is_ended() -> None:
+    play = Play()
+    play.tell(ev.PoolListed(at=play.now, pool="pool", nodes=("stray",), asked_at=play.now))
+    play.tell(ev.PoolDeleted(at=play.now, pool="pool"))
+    first = play.turn()
+    assert of(do.TerminateNode, first)
+    assert not of(do.ForgetPool, first)
+
+
+def test_no_stranger_joins_a_pool_that_is_being_deleted() -> None:
+    play = two_pools()
+    play.tell(ev.PoolDeleted(at=play.now, pool="pool"))
+    play.join("late")
+    assert "late" not in play.world.nodes
+
+
+def test_a_pool_that_is_applied_again_is_wanted_again() -> None:
+    play = two_pools()
+    before = play.world.pools["pool"]
+    play.tell(ev.PoolDeleted(at=play.now, pool="pool"), ev.PoolApplied(at=play.now, pool=before))
+    assert not of(do.GiveNotice, play.obey())
+    assert play.world.pools["pool"] == before
+
+
+def test_what_a_deleted_pool_cost_still_counts_against_the_budget_of_the_fleet() -> None:
+    play = two_pools(Policy(budget=Budget(month_micro_usd=1_000_000)))
+    play.later(MINUTE)
+    delete(play)
+    gone(play, "a", "b")
+    play.now += HOUR
+    assert "pool" not in play.world.pools
+    spent = money.spent_in_month(play.world, ("pool",), play.now)
+    assert spent > 0
+    assert money.Purse(play.world, play.now).fleet.spent > money.spent_in_month(
+        play.world, ("other",), play.now
+    )
+
+
+def test_a_replay_and_a_snapshot_of_a_deletion_half_way_and_at_its_end_give_the_same_world() -> None:
+    play = two_pools()
+    delete(play)
+    half = len(play.journal)
+    gone(play, "a", "b")
+    assert "pool" not in play.world.pools
+    again = World()
+    for at, entry in enumerate(play.journal):
+        if at == half:
+            again = snapshot.load(snapshot.dump(again))
+        fold.apply(again, entry)
+    assert snapshot.dump(snapshot.load(snapshot.dump(again))) == snapshot.dump(play.world)
+    assert check.inconsistencies(snapshot.load(snapshot.dump(again))) == []
+
+
+def test_a_reason_is_forgotten_when_a_launch_was_answered_or_the_pool_was_changed() -> None:
+    play = Play(min=1)
+    (node,) = (a.node for a in of(do.LaunchNode, play.settle()))
+    failed = ev.ActionFailed(at=play.now, action="p1.0", node=node, error="Denied", why="no such image")
+    play.tell(failed)
+    state = play.world.pool_states["pool"]
+    assert (state.why, state.why_at, state.failures_in_a_row) == ("no such image", play.now, 1)
+    play.tell(ev.PoolApplied(at=play.now, pool=replace(play.world.pools["pool"], settings={"image": "b"})))
+    assert play.world.pool_states["pool"].why == ""
+    (node,) = (a.node for a in of(do.LaunchNode, play.settle()))  # it need not wait: what failed is changed
+    play.tell(replace(failed, node=node))
+    node = of(do.LaunchNode, play.later(MINUTE))[-1].node
+    play.tell(ev.NodeLaunched(at=play.now, node=node))
+    assert play.world.pool_states["pool"].why == ""
