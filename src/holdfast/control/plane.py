@@ -32,7 +32,7 @@ from holdfast.core.tell import workload_of
 from holdfast.core.turn import Mind
 from holdfast.model.event import Event, NodeTerminated
 from holdfast.model.scale import Signal
-from holdfast.model.units import SECOND, Instant
+from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.model.world import World
 from holdfast.ports.chaos import Chaos, MarketChaos
 from holdfast.ports.clock import Clock, SteadyClock
@@ -83,11 +83,13 @@ class Plane:
         opening: Callable[[World, Instant], Iterable[Event]] = lambda world, now: (),
         ending: Callable[[], Awaitable[Iterable[str]]] | None = None,
         telemetry: Telemetry | None = None,
+        leader_ttl_ms: Millis = LEADER_TTL_MS,
     ) -> None:
-        """`opening`: what every term begins with. `ending`: at the very end, names nodes that are gone."""
+        """`opening`: what every term begins with. `ending`: at the very end, names nodes that are gone.
+        All control planes of a store count with the same `leader_ttl_ms`."""
         self.name, self.url, self.store, self.registry = name, url, store, registry
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
-        self.telemetry = telemetry
+        self.telemetry, self.leader_ttl_ms = telemetry, leader_ttl_ms
         self._metrics = Metrics()
         self.hub = Hub(clock, enrolment, self._metrics)
         self._follower = Follower(store)
@@ -310,7 +312,7 @@ class Plane:
         while True:
             try:
                 held = await self.store.leader()
-                if 0 < held.left_ms <= LEADER_TTL_MS and not self._ours(held):
+                if 0 < held.left_ms <= self.leader_ttl_ms and not self._ours(held):
                     self._note(held)
                     await self._follow(held)
                 elif (held := await self._ask()).leader == self.name:
@@ -342,10 +344,10 @@ class Plane:
 
     async def _ask(self) -> Leadership:
         asked_at = self.clock.monotonic()
-        held = await self.store.lead(self.name, self.url, LEADER_TTL_MS)
+        held = await self.store.lead(self.name, self.url, self.leader_ttl_ms)
         self._note(held)
         if held.leader == self.name:
-            self.hub.leads_until = asked_at + min(held.left_ms, LEADER_TTL_MS)
+            self.hub.leads_until = asked_at + min(held.left_ms, self.leader_ttl_ms)
         return held
 
     async def _follow(self, held: Leadership) -> None:
