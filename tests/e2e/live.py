@@ -374,7 +374,8 @@ class Ground:
         plane.until_alive(len(names))
 
     def join(self, plane: Started, name: str, urls: str = "", words: tuple[str, ...] = ()) -> None:
-        made = plane.post("/v1/tokens", {"role": "join", "pool": "fleet", "node": name})
+        wanted = {"role": "join", "pool": "fleet", "node": name}
+        made = until(lambda: plane.post("/v1/tokens", wanted), "the pool is known")
         self.agent(name, urls or plane.url, made["token"], *words)
 
     def cli(self, *words: str, url: str = "", stdin: str = "") -> "subprocess.CompletedProcess[str]":
