@@ -93,7 +93,6 @@ def test_nothing_of_the_last_day_is_lost(life: list[tuple[int, Seen]]) -> None:
 
 
 @given(LIVES, LIVES)
-@settings(max_examples=40)  # each is up to eighty requests of eleven fields: drawing them is what takes long
 def test_a_restart_changes_no_judgement(first: list[tuple[int, Seen]], then: list[tuple[int, Seen]]) -> None:
     key = Key("k", b"")
     stayed = Watch()
