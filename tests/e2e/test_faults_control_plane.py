@@ -9,8 +9,6 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import pytest
-
 from holdfast.model.units import HOUR
 from tests.e2e.live import (
     LEASE_MS,
@@ -150,7 +148,6 @@ def answers(address: str) -> int:
         connection.close()
 
 
-@pytest.mark.timeout(300)
 def test_a_clock_that_is_set_while_it_leads_changes_nothing(ground: Ground) -> None:
     """The wall clock of the control plane alone jumps, back and then ahead. Nobody is suspected, nothing
     moves, and a node that dies afterwards is noticed as ever. Beats are slow: on a busy machine one of a
