@@ -1,6 +1,7 @@
 """Tests may be coroutines: each runs in a loop of its own. Signals are as a person at a terminal has them."""
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
@@ -20,6 +21,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "by hand")
 def pytest_configure() -> None:
     """Whoever runs the tests in the background may have had Ctrl-C ignored, and what we start would too."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    gc.disable()  # until all tests are found: what is found stays
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all they import are no garbage: the collector need not walk through them."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

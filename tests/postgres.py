@@ -177,10 +177,9 @@ class Postgres:
     def _signal_all(self, number: signal.Signals) -> None:
         """The server and the processes that it made for its clients."""
         assert self._process is not None
-        listed = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(self._process.pid)], capture_output=True, text=True, check=True
-        )
-        for pid in (self._process.pid, *map(int, listed.stdout.split())):
+        server = self._process.pid
+        children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+        for pid in (server, *map(int, children)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

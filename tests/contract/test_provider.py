@@ -22,6 +22,7 @@ from holdfast.contract.provider import Rig, Run, wish
 from holdfast.model.action import LaunchNode
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.ports.errors import CapacityShort, OutcomeUnknown
+from holdfast.ports.provider import Queueing
 from holdfast.sim.kernel import Kernel
 from holdfast.sim.market import Step, market
 from holdfast.sim.provider import ProviderTraits, SimProvider
@@ -375,8 +376,19 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield Started(tmp_path_factory.mktemp("servers"), stack)
 
 
-@pytest.fixture(params=PROVIDERS)
+WITH_A_QUEUE = ("simulated", "on a market", "slurm")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test of every provider; what is said of queues, of those that have one."""
+    if "rig" in metafunc.fixturenames:
+        about_queues = metafunc.function.__name__.startswith("test_whoever_tells_of_a_queue")
+        metafunc.parametrize("rig", WITH_A_QUEUE if about_queues else list(PROVIDERS), indirect=True)
+
+
+@pytest.fixture
 def rig(request: pytest.FixtureRequest, tmp_path: Path, run: Run, servers: Servers) -> Iterator[Rig]:
     made = PROVIDERS[request.param](tmp_path, run, servers)
+    assert isinstance(made.provider, Queueing) is (request.param in WITH_A_QUEUE)
     yield made
     made.close()

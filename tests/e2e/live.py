@@ -185,6 +185,11 @@ class Api:
     def apply(self, *documents: str) -> Any:
         return self.post("/v1/apply", "\n---\n".join(documents))
 
+    def apply_when_led(self, *documents: str) -> Any:
+        """On a busy machine a leader may lose its leadership for a moment; it says that nothing was done and
+        that one should ask again."""
+        return until(lambda: self.apply(*documents), "somebody leads")
+
     def nodes(self) -> dict[str, Any]:
         return {node["name"]: node for node in self.get("/v1/nodes")}
 
@@ -363,13 +368,14 @@ class Ground:
 
     def fleet(self, plane: Started, *names: str, urls: str = "", words: tuple[str, ...] = ()) -> None:
         """Agents that have joined."""
-        until(lambda: plane.apply(POOL), "somebody leads")
+        plane.apply_when_led(POOL)
         for name in names:
             self.join(plane, name, urls=urls, words=words)
         plane.until_alive(len(names))
 
     def join(self, plane: Started, name: str, urls: str = "", words: tuple[str, ...] = ()) -> None:
-        made = plane.post("/v1/tokens", {"role": "join", "pool": "fleet", "node": name})
+        wanted = {"role": "join", "pool": "fleet", "node": name}
+        made = until(lambda: plane.post("/v1/tokens", wanted), "the pool is known")
         self.agent(name, urls or plane.url, made["token"], *words)
 
     def cli(self, *words: str, url: str = "", stdin: str = "") -> "subprocess.CompletedProcess[str]":

@@ -102,24 +102,27 @@ def test_commands_say_what_is_wrong_in_a_few_lines(shared_ground: Ground, plane:
         assert len(done.stderr.splitlines()) <= 4, done.stderr
 
 
-def test_a_control_plane_that_cannot_start_says_why(ground: Ground) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--host 0.0.0.0", "reachable from other machines"),
+        ("--tls-cert nowhere.pem --tls-key nowhere.key", "nowhere"),
+        ("--tls-cert nowhere.pem", "needs both"),
+        ("--database mysql://x/y", "mysql"),
+        ("--database postgresql://x@127.0.0.1:9/y", "database"),
+        ("--database sqlite:///{folder}/broken.db", "database"),
+        ("--database sqlite:///{folder}/nowhere/x.db", "database"),
+    ],
+)
+def test_a_control_plane_that_cannot_start_says_why(ground: Ground, words: str, said: str) -> None:
     (ground.folder / "broken.db").write_bytes(os.urandom(100_000))
-    folder = str(ground.folder / "state")
-    for words, said in (
-        (("--host", "0.0.0.0"), "reachable from other machines"),
-        (("--tls-cert", "nowhere.pem", "--tls-key", "nowhere.key"), "nowhere"),
-        (("--tls-cert", "nowhere.pem"), "needs both"),
-        (("--database", "mysql://x/y"), "mysql"),
-        (("--database", "postgresql://x@127.0.0.1:9/y"), "database"),
-        (("--database", f"sqlite:///{ground.folder}/broken.db"), "database"),
-        (("--database", f"sqlite:///{ground.folder}/nowhere/x.db"), "database"),
-    ):
-        done = ground.cli("serve", "--port", "0", "--dir", folder, *words)
-        assert done.returncode != 0, words
-        assert said in done.stderr, (words, done.stderr)
-        assert done.stderr.startswith("error: "), (words, done.stderr)
-        assert "Traceback" not in done.stderr, words
-        assert len(done.stderr.splitlines()) <= 3, (words, done.stderr)
+    given = words.format(folder=ground.folder).split()
+    done = ground.cli("serve", "--port", "0", "--dir", str(ground.folder / "state"), *given)
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 3, done.stderr
 
 
 # what cannot run

@@ -9,6 +9,7 @@ from holdfast.api.access import CLIENTS_KEPT, FAILURES_MAX, TOKENS_KEPT, Access,
 from holdfast.api.problems import Refused
 from holdfast.ports.registry import Role
 from holdfast.sim.registry import SimRegistry
+from holdfast.sim.store import SimStore
 from tests.planes import World
 from tests.served import WEB, YAML, Served, answered, bearer, served
 
@@ -122,6 +123,18 @@ async def test_a_join_token_is_for_a_pool_that_there_is() -> None:
         await api.post("/v1/tokens", {"role": "king"}, 422)
         await api.post("/v1/tokens", {"role": "join", "node": "no spaces"}, 422)
         await api.post("/v1/tokens", {"role": "read", "ttl_ms": 0}, 422)
+
+
+async def test_a_control_plane_that_knows_nothing_yet_does_not_say_that_there_is_no_such_pool() -> None:
+    world = World()
+    assert isinstance(world.store, SimStore)
+    world.store.down = True
+    async with served(world=world, access=Access(), leads=False) as api:
+        admin = await api.token(Role.ADMIN)
+        asked = {"role": "join", "pool": "fleet"}
+        problem = await api.post("/v1/tokens", asked, 503, headers=admin)
+        assert "nothing is known here yet" in problem["detail"]
+        await api.post("/v1/tokens", {"role": "read"}, headers=admin)
 
 
 async def test_a_token_that_another_control_plane_revoked_is_believed_for_seconds_only() -> None:

@@ -12,7 +12,7 @@ from holdfast.api import access, gate, writes
 from holdfast.control import front
 from holdfast.ports.errors import Unreachable
 from holdfast.ports.registry import Role
-from tests.planes import until, within
+from tests.planes import World, until, within
 from tests.served import WEB, YAML, answered, served
 
 ASK = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -52,8 +52,8 @@ async def test_a_client_that_reads_slowly_gets_everything(monkeypatch: pytest.Mo
         with closing(await deaf_client(house.world.ports["cp-1"], 1)) as client:
             loop = asyncio.get_running_loop()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-            await loop.sock_sendall(client, ASK * 299)
-            wanted, began, read = 300 * length, loop.time(), 0
+            await loop.sock_sendall(client, ASK * 99)
+            wanted, began, read = 100 * length, loop.time(), 0
             while read < wanted:
                 await asyncio.sleep(0.02)
                 part = await within(loop.sock_recv(client, 1 << 16))
@@ -134,7 +134,7 @@ async def test_a_number_of_thousands_of_digits_is_a_mistake_of_the_sender(path: 
 async def test_what_is_explained_while_the_leadership_is_lost_is_not_called_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with served("n1") as house:
+    async with served("n1", world=World(leader_ttl_ms=3_000)) as house:
         plane, history = house.plane, house.world.store.history
 
         async def late(**words: Any) -> Any:

@@ -24,7 +24,7 @@ from holdfast.gateway.view import View, together
 from holdfast.gateway.watch import Stopped, Watch
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.ports.registry import Role
-from tests.planes import World, until
+from tests.planes import PATIENCE_S, World, until
 from tests.served import served
 
 NOWHERE = "http://127.0.0.1:9"
@@ -191,7 +191,7 @@ async def test_what_was_last_known_is_started_from_unless_it_cannot_be_read(tmp_
 async def test_when_another_control_plane_leads_it_is_followed(tmp_path: Path) -> None:
     world = World()
     keeper, _ = keeper_in(tmp_path)
-    async with contextlib.AsyncExitStack() as later, asyncio.timeout(60):
+    async with contextlib.AsyncExitStack() as later, asyncio.timeout(PATIENCE_S):
         async with served(world=world) as first:
             second = await later.enter_async_context(served(world=world, name="cp-2", leads=False))
             watch = Watch(keeper, ControlPlane((first.plane.url, second.plane.url)))

@@ -21,8 +21,8 @@ STORIES = sorted((ROOT / "scenarios").glob("*.toml"))
 class Told:
     """A story that has been run."""
 
-    def __init__(self, result: Result, text: str) -> None:
-        self.result, self.text = result, text
+    def __init__(self, path: Path, result: Result, text: str) -> None:
+        self.path, self.result, self.text = path, result, text
         self.lines = text.splitlines()
 
     def has(self, *words: str) -> bool:
@@ -50,29 +50,21 @@ def run(path: Path) -> Told:
     sim = Simulation(files.read(path))
     result = sim.run()
     assert sim.story is not None
-    return Told(result, sim.story.text() + tell(result))
+    return Told(path, result, sim.story.text() + tell(result))
 
 
-@pytest.fixture(scope="module")
-def stories() -> dict[str, Told]:
-    return {}
+@pytest.fixture(scope="module", params=STORIES, ids=lambda path: path.stem)
+def told(request: pytest.FixtureRequest) -> Told:
+    """One story for all that is asked of it: the tests of a story follow one another, on one worker."""
+    return run(request.param)
 
 
-def story(stories: dict[str, Told], name: str) -> Told:
-    if name not in stories:
-        stories[name] = run(ROOT / "scenarios" / f"{name}.toml")
-    return stories[name]
+def test_the_story_is_told_as_before(told: Told) -> None:
+    assert told.text == told.path.with_suffix(".out").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_the_story_is_told_as_before(path: Path, stories: dict[str, Told]) -> None:
-    told = story(stories, path.stem)
-    assert told.text == path.with_suffix(".out").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_the_story_ends_well(path: Path, stories: dict[str, Told]) -> None:
-    result = story(stories, path.stem).result
+def test_the_story_ends_well(told: Told) -> None:
+    result = told.result
     assert (result.violations, result.unmet, result.false_failovers) == ((), (), 0)
     assert result.settled, "it ends too soon to say whether all is well"
 
@@ -183,6 +175,5 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
 }
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
-def test_what_it_was_written_to_show_is_so(path: Path, stories: dict[str, Told]) -> None:
-    assert CLAIMS[path.stem](story(stories, path.stem))
+def test_what_it_was_written_to_show_is_so(told: Told) -> None:
+    assert CLAIMS[told.path.stem](told)

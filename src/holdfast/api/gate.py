@@ -23,7 +23,7 @@ from starlette.types import Message, Receive
 from holdfast.api import problems
 from holdfast.api.edge import Edge, edge_of
 from holdfast.api.problems import Refused
-from holdfast.control.plane import NotLeading
+from holdfast.control.plane import NotLeading, Plane
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Role
 
@@ -70,14 +70,20 @@ class Open(APIRoute):
             request.state.lapsed = partial(edge.access.lapsed, *asked)
         if self.leads and not edge.plane.leading:
             return await sent_on(request, edge)
-        if self.shows and not edge.plane.world.leader.generation:
-            raise Refused(503, f"nothing is known here yet: {edge.plane.trouble}", SOON, headers=RETRY)
+        if self.shows:
+            check_known(edge.plane)
         if request.method in ("POST", "PUT"):
             request = await with_body(request)
             if self.body_field is not None:
                 check_type(request, await request.body())
         async with asyncio.timeout(ANSWER_WITHIN_S):
             return await handler(request)
+
+
+def check_known(plane: Plane) -> None:
+    """Nobody is told that there is no such thing by one that has not read the journal yet."""
+    if not plane.world.leader.generation:
+        raise Refused(503, f"nothing is known here yet: {plane.trouble}", SOON, headers=RETRY)
 
 
 class Read(Open):

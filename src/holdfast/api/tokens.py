@@ -9,7 +9,7 @@ from starlette.responses import Response
 from holdfast.api import shapes
 from holdfast.api.bodies import TokenWanted
 from holdfast.api.edge import ThisEdge, ThisPlane, give
-from holdfast.api.gate import Register
+from holdfast.api.gate import Register, check_known
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives
 from holdfast.ports.registry import Role, Token
@@ -34,6 +34,7 @@ async def make_token(plane: ThisPlane, body: TokenWanted) -> Response:
     if role is not Role.JOIN and (body.pool or body.node):
         raise Refused(422, "only a join token is for a pool or a node", problems=["body.pool, body.node"])
     if body.pool and body.pool not in plane.world.pools:
+        check_known(plane)
         raise unknown("pool", body.pool, plane.world.pools)
     secret = PREFIX.get(role, "hf_") + secrets.token_urlsafe(SECRET_BYTES)
     now = time.time_ns() // 1_000_000

@@ -36,7 +36,7 @@ from holdfast.core.turn import Mind
 from holdfast.model.event import Event, NodeTerminated
 from holdfast.model.node import JOINED
 from holdfast.model.scale import Signal
-from holdfast.model.units import SECOND, Instant
+from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.model.world import World
 from holdfast.ports.chaos import Chaos, MarketChaos
 from holdfast.ports.clock import Clock, SteadyClock
@@ -90,13 +90,14 @@ class Plane:
         ending: Callable[[World], Awaitable[Iterable[str]]] | None = None,
         telemetry: Telemetry | None = None,
         own_pools: Collection[str] = (),
+        leader_ttl_ms: Millis = LEADER_TTL_MS,
     ) -> None:
-        """`opening`: what every term begins with. `ending`: at the very end, given the last that
-        we knew, names nodes that are gone.
-        `own_pools`: come with us, whatever was asked for."""
+        """`opening`: what every term begins with. `ending`: at the very end, given the last that we knew,
+        names nodes that are gone. `own_pools`: come with us, whatever was asked for. All control planes of
+        a store count with the same `leader_ttl_ms`."""
         self.name, self.url, self.store, self.registry = name, url, store, registry
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
-        self.telemetry, self.own_pools = telemetry, own_pools
+        self.telemetry, self.own_pools, self.leader_ttl_ms = telemetry, own_pools, leader_ttl_ms
         self._metrics = Metrics()
         self.last_words = LastWords(store)
         self.hub = Hub(clock, enrolment, self._metrics, self.last_words)
@@ -339,7 +340,7 @@ class Plane:
         while True:
             try:
                 held = await self.store.leader()
-                if 0 < held.left_ms <= LEADER_TTL_MS and not self._ours(held):
+                if 0 < held.left_ms <= self.leader_ttl_ms and not self._ours(held):
                     self._note(held)
                     await self._follow(held)
                 elif (held := await self._ask()).leader == self.name:
@@ -371,10 +372,10 @@ class Plane:
 
     async def _ask(self) -> Leadership:
         asked_at = self.clock.monotonic()
-        held = await self.store.lead(self.name, self.url, LEADER_TTL_MS)
+        held = await self.store.lead(self.name, self.url, self.leader_ttl_ms)
         self._note(held)
         if held.leader == self.name:
-            self.hub.leads_until = asked_at + min(held.left_ms, LEADER_TTL_MS)
+            self.hub.leads_until = asked_at + min(held.left_ms, self.leader_ttl_ms)
         return held
 
     async def _follow(self, held: Leadership) -> None:
