@@ -184,6 +184,7 @@ def test_when_the_money_of_the_month_is_used_up_everything_that_costs_goes_in_ti
 
 def test_a_new_month_has_new_money() -> None:
     play = Play(Policy(budget=Budget(month_micro_usd=1_000)), offers=(offer(price=500),), max=3)
+    play.now = money.month_end(play.now) - 2 * HOUR
     play.world.accounts["pool"] = Account("pool", 0, play.now, 0, 1_000 * HOUR, 1_000 * HOUR)
     play.apply(crowd(1))
     assert launched(play) == []

@@ -181,7 +181,7 @@ def test_a_reset_that_the_provider_refuses_for_long_does_not_stay_a_reset_for_ev
             at=play.now, action="p1.0", node="n1", error="Throttled", why="slow down", retry_after_ms=HOUR
         )
     )
-    play.later(24 * HOUR)
+    play.later(6 * HOUR)
     assert "n1" not in play.world.nodes or play.node("n1").state is not NodeState.RESETTING
 
 
