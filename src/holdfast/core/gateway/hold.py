@@ -74,7 +74,7 @@ class Hold(Generic[Item]):
         self.patience_s = patience_s
         self.tokens = 0.0
         self._all: dict[Item, _Waiting] = {}
-        # By arrival, with a number against ties. Who waits no longer stays in it until it would be the oldest.
+        # By arrival, with a number against ties. Who waits no longer stays in it until it is the oldest.
         self._oldest: list[tuple[float, int, Item]] = []
         self._number = 0
         self._called: Item | None = None  # the last one ...
