@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 BORROW_WITHIN_MS = 2 * SECOND  # as `gateway.worker` has it, with how often it looks
 REPORT_LOOKS = 2
+IDLE_MS = 10 * SECOND  # without a request for so long it rests, and its leases lapse: hours cost nothing then
 LATE_LOOKS = 5  # hedges are a matter of milliseconds; else who is late is late by seconds
 TELL_GAP_MS: Millis = 100
 
@@ -47,11 +48,13 @@ class Front:
         self._wants: dict[str, list[float]] = {}
         self._asked_at: Instant = -1
         self._looking = False
+        self._busy_at: Instant = self.now
         self._looks = 0
         self._told_at: Instant = self.now
         self._telling = False
         self._pumping: set[str] = set()
-        self.tell()
+        if traffic.tells:
+            self.tell()
 
     @property
     def now(self) -> Instant:
@@ -84,6 +87,7 @@ class Front:
         fronted.requests += 1
         exchange = Exchange(self, fronted, want, self.now)
         self.exchanges[exchange] = None
+        self._busy_at = self.now
         self._look_after()
         exchange.take()
 
@@ -162,10 +166,11 @@ class Front:
             self.purse.silent()
             self._say_closed(closed=True)
             self._answered()
-        busy = True
+        if self.exchanges:
+            self._busy_at = now
         if self._looks % REPORT_LOOKS == 0 and self._asked_at < 0:
-            busy = self._ask(full=True)
-        self._looking = busy or bool(self.exchanges) or self._asked_at >= 0
+            self._ask(full=True)
+        self._looking = self._asked_at >= 0 or now - self._busy_at < IDLE_MS
         if self._looking:
             self.kernel.after(LOOK_MS, self._look)
 
@@ -190,7 +195,7 @@ class Front:
             self._tell()
 
     def tell_soon(self) -> None:
-        if not self._telling:
+        if self.traffic.tells and not self._telling:
             self._telling = True
             self.kernel.at(self._told_at + TELL_GAP_MS, self._tell_now)
 

@@ -10,7 +10,7 @@ import zlib
 import msgspec
 
 from holdfast.model.gateway import Key
-from holdfast.model.units import SECOND, Instant, Millis
+from holdfast.model.units import SECOND, Instant
 from holdfast.sim.load import Load
 
 BYTES_A_TOKEN = 4
@@ -55,11 +55,14 @@ class Callers:
         self._name = zlib.crc32(name.encode())
         self._number = 0
 
-    def next_in_ms(self, now: Instant) -> tuple[Millis, bool]:
-        """When to come back, and whether somebody asks then. A second at most: the load may have changed."""
+    def next_at(self, now: Instant) -> tuple[Instant, bool]:
+        """When to come back, and whether somebody asks then. A second at most, for the load may change; when
+        nothing is asked, as soon as something may be."""
         level = self.load.level(now)
+        if level <= 0 and not self.load.smooth:
+            return self.load.next_jump(now), False
         wait = int(self.random.expovariate(level) * SECOND) if level > 0 else SECOND
-        return min(wait, SECOND), wait < SECOND
+        return now + min(wait, SECOND), wait < SECOND
 
     def draw(self) -> Want:
         wanted = self.wanted

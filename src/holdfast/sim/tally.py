@@ -76,5 +76,7 @@ def tell(asked: Asked) -> str:
     parts += [f"{asked.asked_again} asked again"] if asked.asked_again else []
     if asked.waited:
         parts.append(f"{asked.waited} waited, at most {seconds(asked.longest_wait_ms)}")
-    typical, late = seconds(asked.first_token_ms), seconds(asked.first_token_p99_ms)
-    return ", ".join([*parts, f"first token after {typical}, 99 in 100 within {late}"])
+    if asked.first_token_ms:
+        typical, late = seconds(asked.first_token_ms), seconds(asked.first_token_p99_ms)
+        parts.append(f"first token after {typical}, 99 in 100 within {late}")
+    return ", ".join(parts)

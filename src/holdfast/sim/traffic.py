@@ -20,7 +20,7 @@ from holdfast.core.gateway.replicas import ReplicaSpec
 from holdfast.core.turn import Mind
 from holdfast.model import event as ev
 from holdfast.model.gateway import Key
-from holdfast.model.units import SECOND, Instant, Millis
+from holdfast.model.units import NEVER, SECOND, Instant, Millis
 from holdfast.model.workload import Service
 from holdfast.sim.control import SimControl
 from holdfast.sim.exchange import Exchange
@@ -55,6 +55,7 @@ class Traffic:
     def __init__(self, sim: "Simulation", setups: dict[str, WorkloadSetup]) -> None:
         self.sim, self.setups = sim, setups
         self.traits, self.limits = sim.scenario.gateways, sim.scenario.limits
+        self.tells = any(getattr(s.workload.shape, "scale", None) for s in setups.values())
         self.tell_ms = min((s.load.every_ms for s in setups.values() if s.load), default=TELL_MS)
         self.serving = Serving(sim)
         self.checks = Checks(self)
@@ -93,8 +94,9 @@ class Traffic:
             else:
                 tally.ended("refused", "no gateway")
                 self.teller.refused(service, "no gateway")
-        wait_ms, asks = callers.next_in_ms(self.sim.kernel.now)
-        self.sim.kernel.after(wait_ms, self._come, service, callers, asks)
+        at, asks = callers.next_at(self.sim.kernel.now)
+        if at < NEVER:
+            self.sim.kernel.at(at, self._come, service, callers, asks)
 
     def _next_front(self, service: str) -> Front | None:
         fronts = [front for front in self.fronts.values() if front.takes and service in front.services]
