@@ -13,6 +13,7 @@ from holdfast.files import scenario as files
 from holdfast.sim.gateway import Served
 from holdfast.sim.result import Result, tell
 from holdfast.sim.run import Simulation
+from holdfast.sim.tally import Asked
 
 ROOT = Path(__file__).resolve().parents[2]
 STORIES = sorted((ROOT / "scenarios").glob("*.toml"))
@@ -44,6 +45,11 @@ class Told:
     def served(self) -> Served:
         """Of the service that scales."""
         return next(w.served for w in self.result.workloads if w.served is not None)
+
+    @property
+    def asked(self) -> Asked:
+        """Of the service that answers with tokens."""
+        return next(w.asked for w in self.result.workloads if w.asked is not None)
 
 
 def run(path: Path) -> Told:
@@ -142,6 +148,23 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
         told.has("signals absurd")
         and not told.between(900, 1800, "wants")
         and not told.between(900, 1800, "TerminateNode")
+    ),
+    # requests: what has no content is asked of others, a lease is spent and no more, nobody who waits is lost
+    "a-replica-dies-under-requests": lambda told: (
+        told.asked.asked_again > 5 and told.asked.cut > 5 and not told.asked.refused
+    ),
+    "a-gateway-cut-off": lambda told: (
+        0 < told.at("gw-1", "nobody lends") - told.at("cut (both)") < 4
+        and told.at("gw-1", "lent to again") - told.at("cut is mended") < 4
+        and told.asked.refused["unavailable"] > 50
+    ),
+    "woken-by-a-request": lambda told: (
+        told.asked.waited > 100 and not told.asked.refused and not told.asked.cut
+    ),
+    "a-gateway-is-killed": lambda told: (
+        told.asked.gone > 0
+        and told.has("cp-2", "leads")
+        and told.asked.refused["tokens key:app"] > 1_000  # it wants more all the time, and never gets it
     ),
     # money
     "budget-in-mid-scale-up": lambda told: (

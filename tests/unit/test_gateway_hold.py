@@ -116,3 +116,38 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_queue() -> None:
         return min(timeit.repeat(lambda: hold.next(0.0), number=200, repeat=5))
 
     assert seconds(10_000) < 20 * seconds(250), "forty times as many"
+
+
+def test_one_that_is_put_back_keeps_its_place_and_its_time() -> None:
+    """Whoever is called, finds no room after all and waits on, is still the first and the oldest."""
+    hold: Hold[int] = Hold(10, 1_000, 30.0)
+    for number, since in ((0, 0.0), (1, 10.0), (2, 20.0)):
+        assert hold.add(number, "a", 50, since)
+    for _ in range(2):
+        assert hold.next(25.0) == 0
+        assert hold.add(0, "a", 50, 0.0)
+    assert hold.oldest_wait_s(25.0) == 25.0
+    assert hold.expired(31.0) == [0], "its patience is over though younger ones wait"
+    assert [hold.next(31.0) for _ in range(3)] == [1, 2, None]
+
+
+def test_one_of_many_keys_that_is_put_back_is_refused_when_its_patience_is_over() -> None:
+    hold: Hold[str] = Hold(10, 1_000, 30.0)
+    assert hold.add("young", "a", 50, 20.0)
+    assert hold.add("old", "b", 50, 0.0)
+    called = hold.next(25.0)
+    assert called is not None
+    assert hold.add(called, "a" if called == "young" else "b", 50, 20.0 if called == "young" else 0.0)
+    assert (hold.oldest_wait_s(29.0), hold.expired(30.0), hold.expired(30.0)) == (29.0, ["old"], [])
+
+
+def test_one_that_is_put_back_always_finds_room() -> None:
+    """It was promised to wait: that others have filled the hold meanwhile is no reason to lose it."""
+    hold: Hold[tuple[str, int]] = Hold(100, 1_000_000, 30.0)
+    assert sum(hold.add(("greedy", number), "greedy", 100, 0.0) for number in range(100)) == 80
+    assert all(hold.add((f"k{number}", 0), f"k{number}", 100, 1.0) for number in range(19))
+    called = hold.next(2.0)
+    assert called is not None
+    assert called[0] == "greedy"
+    assert not hold.add(("greedy", 99), "greedy", 100, 2.0)
+    assert hold.add(called, "greedy", 100, 0.0)

@@ -319,6 +319,19 @@ def test_without_the_broker_closed_refuses_and_open_admits_and_owes(opens: bool)
     assert isinstance(desk.try_once(10, 20), Short), "it has been heard again"
 
 
+def test_a_purse_that_is_closed_asks_on_though_it_has_nothing_to_tell() -> None:
+    """Or nobody would ever tell it that the broker is back."""
+    desk = Desk()
+    assert isinstance(desk.try_once(10, 0), Short)
+    desk.purse.ask(0, {TOKENS: 10.0})  # nobody hears it
+    desk.purse.silent()
+    for now in (2, 3, 4):
+        assert isinstance(desk.try_once(10, now), Refusal)
+        assert desk.purse.ask(now, full=True).parts, "whoever asks nothing hears nothing"
+    desk.exchange(5)
+    desk.admit(10, 5)
+
+
 def test_a_total_is_drawn_in_slices_and_never_beyond_it() -> None:
     desk = Desk(Limits(tokens_total=150_000))
     first = desk.admit(10, 0)

@@ -1,18 +1,15 @@
 """What a gateway is told of the world: `gateway.view.View`, made once a change for all who watch.
 
-An upstream is a replica that is ready, at the address of its node. Of replicas that are being stopped, and of
-standbys, nobody is told. A node that is being drained keeps what runs on it until it runs elsewhere too, so
-its replicas are left out as soon as there are others.
+An upstream is a replica that gateways are told of (`core.gateway.fronted`), at the address of its node.
 """
 
 import msgspec
 
-from holdfast.control.gateways import clamp
+from holdfast.core.gateway.fronted import ready, staying
+from holdfast.core.gateway.lender import clamp
 from holdfast.gateway.settings import Service, Upstream
 from holdfast.gateway.view import View
 from holdfast.model import workload as model
-from holdfast.model.node import NodeState
-from holdfast.model.replica import Phase, Role, State
 from holdfast.model.world import World
 
 _encode = msgspec.json.Encoder().encode
@@ -60,15 +57,12 @@ def _service(world: World, name: str) -> Service | None:
 
 
 def _upstreams(world: World, name: str) -> tuple[Upstream, ...]:
-    found = []
-    for slot in (world.slots[each] for each in world.of_workload.get(name, ())):
-        if slot.role is not Role.ACTIVE or slot.phase is not Phase.OPEN:
-            continue
-        for replica in (world.replicas[each] for each in world.of_slot[slot.id]):
-            node = world.nodes.get(replica.node)
-            if replica.state is State.READY and node is not None and node.address and replica.port:
-                host = f"[{node.address}]" if ":" in node.address else node.address
-                leaves = node.state is NodeState.DRAINING or bool(node.deadline)
-                found.append((Upstream(f"http://{host}:{replica.port}", replica.id), leaves))
-    staying = tuple(upstream for upstream, leaves in found if not leaves)
-    return staying or tuple(upstream for upstream, _ in found)
+    found = ((replica, node) for replica, node in ready(world, name) if node.address and replica.port)
+    return tuple(
+        Upstream(f"http://{_host(node.address)}:{replica.port}", replica.id)
+        for replica, node in staying(found)
+    )
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

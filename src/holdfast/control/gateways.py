@@ -1,11 +1,8 @@
 """The leader's side of the gateways: it lends them quota, and hears from them how it goes.
 
-The broker is in memory and lives for one term. A new leader does not know what the one before it lent: it
-lends nothing until all of that is surely over, and its buckets begin empty (`lease`, `resumed`). Only
-budgets, which no clock fills again, are in the journal: a slice is written down before the answer that lends
-it leaves, one question after the other, so that no slice rides on a line that is not written yet. What is
-given back of a budget is written down now and then; until then the next leader would lend a little less,
-never more.
+What may be lent is decided by `core.gateway.lender`, which lives for one term. Of a budget, a slice is
+written down before the answer that lends it leaves, one question after the other, so that no slice rides on a
+line that is not written yet.
 
 We answer only while the leadership is surely ours: whoever leads next counts on that.
 """
@@ -14,14 +11,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from holdfast.control.term import Over, Term
-from holdfast.core.gateway.lease import Ask, Broker, Grants
+from holdfast.core.gateway.lease import Ask, Grants
+from holdfast.core.gateway.lender import Lender
 from holdfast.core.gateway.zombie import Row
 from holdfast.core.signals import true
 from holdfast.model.event import BudgetDrawn, KeyPut
-from holdfast.model.gateway import Grade, Key, Limits, scope_of_key
-from holdfast.model.scale import Signal
+from holdfast.model.gateway import Grade, Key
 from holdfast.wire import keys
-from holdfast.wire.gateway import LoadTold, ServiceLoad
+from holdfast.wire.gateway import LoadTold, signals
 
 LAPSE_S = 1.0
 RETURNS_S = 10.0
@@ -36,21 +33,16 @@ class Gateways:
     def __init__(self, term: Term, now: Callable[[], float], leads: Callable[[], bool]) -> None:
         """`now`: seconds on a monotonic clock."""
         self.term, self.now, self.leads = term, now, leads
-        world = term.mind.world
-        self.broker = Broker({}, now(), str(term.generation), world.drawn, resumed=True)
-        self._keys: dict[str, Key] = {}
-        self._limits: dict[str, Limits] = {}
-        self._written = dict(world.drawn)  # what the journal has, or will have before anything else of ours
+        self.lender = Lender(term.mind.world, now(), str(term.generation))
         self._lending = asyncio.Lock()
         self._reports: dict[str, tuple[float, tuple[Row, ...]]] = {}
-        self._know()
 
     async def run(self) -> None:
         returned_at = self.now()
         while True:
             await asyncio.sleep(LAPSE_S)
-            self._know()
-            self.broker.lapse(self.now())
+            self.lender.know(self.term.mind.world, self.now())
+            self.lender.broker.lapse(self.now())
             if self.now() - returned_at >= RETURNS_S:
                 returned_at = self.now()
                 self._write_returns()
@@ -62,13 +54,11 @@ class Gateways:
         async with self._lending:
             if not self.leads():
                 return None
-            self._know()
             now = self.now()
-            grants = [self.broker.ask(ask, now) for ask in asks]
-            drawn = self.broker.drawn()
-            risen = {scope: n for scope, n in drawn.items() if n > self._written.get(scope, 0)}
+            self.lender.know(self.term.mind.world, now)
+            grants = [self.lender.ask(ask, now) for ask in asks]
+            risen = self.lender.rising()
             if risen:
-                self._written |= risen
                 try:
                     await self.term.tell(BudgetDrawn(at=self.term.now, drawn=risen))
                 except Over:
@@ -76,43 +66,9 @@ class Gateways:
             return grants
 
     def _write_returns(self) -> None:
-        drawn = self.broker.drawn()
-        fallen = {scope: n for scope, n in drawn.items() if n < self._written.get(scope, 0)}
+        fallen = self.lender.falling()
         if fallen:
-            self._written |= fallen
             self.term.post(BudgetDrawn(at=self.term.now, drawn=fallen))
-
-    def _know(self) -> None:
-        """The broker goes by what the world says of keys and limits; tables that changed are other tables."""
-        world = self.term.mind.world
-        if world.keys is not self._keys:
-            before, self._keys = self._keys, world.keys
-            for id in before.keys() - world.keys.keys():
-                self._forget(id)
-            for id, key in world.keys.items():
-                if before.get(id) is not key:
-                    self._change(before.get(id), key)
-        if world.limits is not self._limits:
-            earlier, self._limits = self._limits, world.limits
-            for scope in earlier.keys() | world.limits.keys():
-                limits = world.limits.get(scope, Limits())
-                if earlier.get(scope) != limits:
-                    self.broker.set_limits(scope, limits, self.now())
-
-    def _forget(self, id: str) -> None:
-        self.broker.forget_key(id, self.now())
-        own = scope_of_key(id)
-        for scope in [s for s in self._written if s == own or s.startswith(own + "/")]:
-            del self._written[scope]
-
-    def _change(self, before: Key | None, key: Key) -> None:
-        if before is not None and before.hash != key.hash:  # another key under an old name
-            self._forget(key.id)
-            before = None
-        if before is None or before.limits != key.limits:
-            self.broker.set_limits(scope_of_key(key.id), key.limits, self.now())
-        if clamp(before) != clamp(key):
-            self.broker.set_clamp(key.id, clamp(key), self.now())
 
     # load
 
@@ -161,21 +117,6 @@ class Gateways:
                 said.setdefault(row.key, []).append(row)
         found = [merged(key, said.get(key.id, [])) for key in self.term.mind.world.keys.values()]
         return sorted(found, key=lambda row: (-row.score, -row.idle_ms, row.key))
-
-
-def clamp(key: Key | None) -> float:
-    return keys.CLAMP_SHARE if key is not None and key.grade is Grade.CLAMP else 1.0
-
-
-def signals(service: ServiceLoad) -> dict[Signal, float]:
-    return {
-        Signal.IN_FLIGHT: service.in_flight,
-        Signal.QUEUE: service.queue,
-        Signal.OLDEST_WAIT: service.oldest_wait_ms,
-        Signal.REQUESTS: service.requests_per_s,
-        Signal.TOKENS: service.tokens_per_s,
-        Signal.LATENCY: service.latency_ms,
-    }
 
 
 def merged(key: Key, rows: list[Row]) -> Row:

@@ -11,6 +11,8 @@ from holdfast.files.fault_checks import changes_can_happen, faults_can_happen
 from holdfast.files.forms import ScenarioForm
 from holdfast.files.markets import markets_name_offers
 from holdfast.files.problem import Problem, did_you_mean
+from holdfast.model.gateway import is_scope
+from holdfast.model.scale import Signal
 
 
 class Check(NamedTuple):
@@ -55,10 +57,32 @@ def workloads_have_the_fields_of_their_kind(form: ScenarioForm) -> Iterator[Prob
 def loads_are_of_services_that_scale(form: ScenarioForm) -> Iterator[Problem]:
     for number, workload in enumerate(form.workloads):
         load, taken = workload.load, workload.scale.per_replica if workload.scale else {}
-        if load.model_fields_set and load.signal not in taken:
+        if workload.requests is None and load.model_fields_set and load.signal not in taken:
             text = f"expected what one replica takes of {load.signal}, got nothing"
             example = f"{{ {load.signal} = 4 }}"
             yield Problem(f"workloads[{number}].scale.per_replica", text, f"Try: per_replica = {example}")
+
+
+def requests_are_of_services_that_gateways_lead_to(form: ScenarioForm) -> Iterator[Problem]:
+    for number, workload in enumerate(form.workloads):
+        where, load = f"workloads[{number}]", workload.load
+        if workload.requests is None:
+            continue
+        if workload.serves is None:
+            text = "expected what it serves at the gateways, got nothing"
+            yield Problem(f"{where}.serves", text, "Try: serves = {}")
+        if load.signal is not Signal.REQUESTS:
+            text = f"expected how many requests a second are asked of it, got {load.signal}"
+            yield Problem(f"{where}.load.signal", text, f'Try: signal = "{Signal.REQUESTS}"')
+        if not workload.requests.keys:
+            yield Problem(f"{where}.requests.keys", "expected who asks, got nobody", 'Try: keys = ["app"]')
+
+
+def limits_are_of_scopes(form: ScenarioForm) -> Iterator[Problem]:
+    for scope in form.limits:
+        if not is_scope(scope):
+            text = f'expected "global", "model:M", "key:K" or "team:T", or a model of one, got "{scope}"'
+            yield Problem(f"limits.{scope}", text, 'Try: [limits."key:app"]')
 
 
 def after_names_workloads(form: ScenarioForm) -> Iterator[Problem]:
@@ -129,6 +153,11 @@ CHECKS: Iterable[Check] = (
         loads_are_of_services_that_scale,
         _reads("workloads", "workloads.kind", "workloads.scale", "workloads.load", "workloads.?"),
     ),
+    Check(
+        requests_are_of_services_that_gateways_lead_to,
+        _reads("workloads", "workloads.serves", "workloads.load", "workloads.requests", "workloads.?"),
+    ),
+    Check(limits_are_of_scopes, _reads("limits")),
     Check(after_names_workloads, _reads("workloads", "workloads.name")),
     Check(after_has_no_circle, _reads("workloads.name")),
     Check(providers_are_used, _reads(*POOL_FACTS, "pools")),

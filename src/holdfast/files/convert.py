@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from holdfast.files import fleet_convert, load_forms
 from holdfast.files.forms import PoolForm, ScenarioForm, WorkloadForm
+from holdfast.files.gateway_forms import limits_of
 from holdfast.model.units import MINUTE
 from holdfast.sim.market import Market
 from holdfast.sim.scenario import PoolSetup, Scenario, WorkloadSetup
@@ -24,6 +25,8 @@ def scenario(form: ScenarioForm, name: str, markets: Mapping[str, Market] | None
         changes=tuple(form.changes),
         control_planes=form.control_planes,
         policy=form.policy,
+        gateways=form.gateways,
+        limits={scope: limits_of(found) for scope, found in form.limits.items()},
         domain_mtbf_ms=form.domain_mtbf,
         domain_repair_ms=form.domain_repair,
     )
@@ -38,7 +41,8 @@ def pool_setup(form: PoolForm, market: Market | None = None) -> PoolSetup:
 
 def workload_setup(form: WorkloadForm) -> WorkloadSetup:
     workload = fleet_convert.workload(form)
-    return WorkloadSetup(workload, form.program, form.applied_at, load_forms.load(form.load))
+    load = load_forms.load(form.load)
+    return WorkloadSetup(workload, form.program, form.applied_at, load, form.requests)
 
 
 def first_nodes(pool: str, nodes: int) -> list[str]:

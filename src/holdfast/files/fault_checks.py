@@ -32,6 +32,7 @@ class Known:
     def __init__(self, form: ScenarioForm) -> None:
         self.workloads = {workload.name: workload for workload in form.workloads}
         self.providers = {pool.provider for pool in form.pools}
+        self.gateways = {f"gw-{number}" for number in range(1, form.gateways.count + 1)}
         self.controls = {f"cp-{number}" for number in range(1, form.control_planes + 1)}
         self.nodes = {name for pool in form.pools for name in convert.first_nodes(pool.name, pool.nodes)}
         self.launching = [pool.name for pool in form.pools if pool.can_launch]
@@ -71,7 +72,11 @@ def _names(where: str, trouble: Trouble, known: Known) -> Iterator[Problem]:
     if trouble.control and trouble.control not in known.controls:
         text = f'expected a control plane, got "{trouble.control}"'
         yield Problem(f"{where}.control", text, did_you_mean(trouble.control, known.controls))
-    told = {name for name, workload in known.workloads.items() if workload.load.model_fields_set}
+    if trouble.gateway and trouble.gateway not in known.gateways:
+        text = f'expected a gateway, got "{trouble.gateway}"'
+        yield Problem(f"{where}.gateway", text, did_you_mean(trouble.gateway, known.gateways))
+    fluid = [w for w in known.workloads.values() if w.load.model_fields_set and w.requests is None]
+    told = {workload.name for workload in fluid}
     if trouble.workload and trouble.workload not in told:
         text = f'expected a service with a load, got "{trouble.workload}"'
         yield Problem(f"{where}.workload", text, did_you_mean(trouble.workload, told))
@@ -86,10 +91,13 @@ def _what_it_needs(where: str, trouble: Trouble, known: Known) -> Iterator[Probl
             f"expected the nodes that {fault} happens to, got none",
             f'Try: nodes = ["{example}"]',
         )
-    if fault is Fault.PARTITION and not trouble.nodes and not trouble.control:
+    if fault is Fault.PARTITION and not (trouble.nodes or trouble.control or trouble.gateway):
         yield Problem(
             f"{where}.nodes", "expected nodes or a control to cut off, got none", 'Try: nodes = ["zone:a"]'
         )
+    if fault is Fault.GATEWAY_CRASH and not trouble.gateway:
+        text = "expected the gateway that it happens to, got none"
+        yield Problem(f"{where}.gateway", text, 'Try: gateway = "gw-1"')
     if fault in OF_PROVIDERS and not trouble.provider:
         example = min(known.providers, default="local")
         yield Problem(

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from holdfast.files import leaf
 from holdfast.files.fleet_forms import PoolFields, WorkloadFields
+from holdfast.files.gateway_forms import LimitsForm
 from holdfast.files.leaf import IDENTITY, MONEY, TEXT, choice, duration, whole
 from holdfast.files.load_forms import LoadForm
 from holdfast.files.mirror import Mirror, Strict
@@ -14,7 +15,8 @@ from holdfast.files.policy import POLICY
 from holdfast.model.policy import Policy
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.sim.provider import ProviderTraits
-from holdfast.sim.scenario import Change, NetworkTraits, Program, Trouble
+from holdfast.sim.requests import Requests
+from holdfast.sim.scenario import Change, GatewayTraits, NetworkTraits, Program, Trouble
 from holdfast.sim.traces import Format
 
 
@@ -32,7 +34,11 @@ class Deed(enum.StrEnum):
     RELEASE_BRAKE = "release brake"
 
 
-PROGRAM = Mirror(Program)
+PROGRAM = Mirror(Program, prompt_per_s=whole(1, 10_000_000))
+REQUESTS = Mirror(
+    Requests, prompt=whole(1, 1_000_000), answer=whole(1, 1_000_000), beginnings=whole(0, 10_000)
+)
+GATEWAYS = Mirror(GatewayTraits, count=whole(1, 100), tries=whole(1, 10), held=whole(0, 1_000_000))
 NETWORK = Mirror(NetworkTraits)
 PROVIDER = Mirror(ProviderTraits)
 FAULT = Mirror(
@@ -86,7 +92,10 @@ class PoolForm(PoolFields):
 class WorkloadForm(WorkloadFields):
     program: Annotated[Program, PROGRAM] = Field(Program(), description="what the simulated program does")
     applied_at: Annotated[int, duration()] = Field(0, description="when the user asks for it")
-    load: LoadForm = Field(LoadForm(), description="what is asked of a service that scales")
+    load: LoadForm = Field(LoadForm(), description="how much is asked of a service")
+    requests: Annotated[Requests | None, REQUESTS] = Field(
+        None, description="what is asked are requests for tokens, like these, at the gateways"
+    )
 
 
 class ScenarioForm(Strict):
@@ -104,6 +113,10 @@ class ScenarioForm(Strict):
     pools: list[PoolForm] = Field([], description="where nodes come from; at least one")
     workloads: list[WorkloadForm] = Field([], description="what must stay up")
     providers: dict[str, Annotated[ProviderTraits, PROVIDER]] = Field({}, description="how providers behave")
+    gateways: Annotated[GatewayTraits, GATEWAYS] = Field(
+        GatewayTraits(), description="through which requests come"
+    )
+    limits: dict[str, LimitsForm] = Field({}, description="what may be asked of the gateways, by scope")
     network: Annotated[NetworkTraits, NETWORK] = Field(NetworkTraits(), description="between everybody")
     faults: list[Annotated[Trouble, FAULT]] = Field([], description="what goes wrong")
     changes: list[Annotated[Change, CHANGE]] = Field([], description="what people do")

@@ -17,10 +17,9 @@ from holdfast.files.gateway_forms import (
     GatewayForm,
     HoldForm,
     KeyForm,
-    LimitsForm,
-    ScopeForm,
     ServiceForm,
     UpstreamForm,
+    limits_of,
 )
 from holdfast.files.problem import FileProblem, Problem, shown
 from holdfast.gateway import settings
@@ -176,17 +175,6 @@ def _limits(form: AllLimitsForm) -> Iterator[tuple[str, Limits]]:
         yield scope_of_team(team), limits_of(scope)
         for model, limits in scope.models.items():
             yield both(scope_of_team(team), model), limits_of(limits)
-
-
-def limits_of(form: LimitsForm | ScopeForm) -> Limits:
-    return Limits(
-        tokens_per_min=form.tokens_per_min,
-        requests_per_min=form.requests_per_min,
-        concurrent=form.concurrent,
-        tokens_total=form.tokens_total,
-        tokens_burst=form.tokens_burst,
-        requests_burst=form.requests_burst,
-    )
 
 
 def _key(form: KeyForm) -> Key:

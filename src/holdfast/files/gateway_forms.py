@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from holdfast.files.leaf import FLAG, IDENTITY, MEMORY, NAMES, PATHS, TEXT, Leaf, duration, number, whole
 from holdfast.files.mirror import Strict
+from holdfast.model.gateway import Limits
 from holdfast.model.units import HOUR, MINUTE, SECOND
 
 TOKENS_MAX = 10**15
@@ -77,6 +78,17 @@ class ScopeForm(LimitsForm):
     """Limits, and others for single models."""
 
     models: dict[str, LimitsForm] = Field({}, description="limits for single models, besides")
+
+
+def limits_of(form: LimitsForm) -> Limits:
+    return Limits(
+        tokens_per_min=form.tokens_per_min,
+        requests_per_min=form.requests_per_min,
+        concurrent=form.concurrent,
+        tokens_total=form.tokens_total,
+        tokens_burst=form.tokens_burst,
+        requests_burst=form.requests_burst,
+    )
 
 
 class AllLimitsForm(Strict):

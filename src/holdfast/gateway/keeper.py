@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from holdfast.core.gateway.lease import Ask, Broker
+from holdfast.core.gateway.lender import CLAMP_SHARE
 from holdfast.gateway import messages, settings
 from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.counts import Counted, of_the_ended
@@ -25,7 +26,6 @@ from holdfast.gateway.keyring import Keyring
 from holdfast.gateway.link import Link
 from holdfast.gateway.watch_keys import KeyWatch
 from holdfast.model.gateway import Grade, Key, Limits, scope_of_key
-from holdfast.wire.keys import CLAMP_SHARE
 
 READY_WITHIN_S = 60.0
 AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)

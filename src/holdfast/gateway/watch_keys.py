@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from holdfast.core.gateway.lender import CLAMP_SHARE
 from holdfast.core.gateway.zombie import Row, Watch
 from holdfast.gateway.keyring import NotOurs, write_whole
 from holdfast.gateway.messages import SawOne
 from holdfast.model.gateway import Grade, Key
 from holdfast.model.units import Instant
-from holdfast.wire.keys import CLAMP_SHARE
 
 if TYPE_CHECKING:
     from holdfast.gateway.keeper import Keeper

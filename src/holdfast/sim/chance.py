@@ -15,6 +15,7 @@ from holdfast.model.resources import Resources
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
 from holdfast.model.workload import Job, Needs, Restart, Service, Shape, Spread, Sweep, Training, Workload
 from holdfast.sim.chance_market import enrich
+from holdfast.sim.chance_requests import ask
 from holdfast.sim.provider import ProviderTraits
 from holdfast.sim.scenario import (
     OF_PROVIDERS,
@@ -90,7 +91,7 @@ def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None =
         control_planes=controls,
         policy=policy or Policy(),
     )
-    return enrich(drawn, quiet_from)
+    return ask(enrich(drawn, quiet_from), quiet_from)
 
 
 def _pools(dice: random.Random, nodes: int) -> tuple[PoolSetup, ...]:

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from holdfast.model import event as ev
 from holdfast.model.pool import Pool
-from holdfast.model.units import Instant, Millis
+from holdfast.model.units import Instant, Millis, many
 from holdfast.model.workload import Service
-from holdfast.sim.gateway import Gateway
 from holdfast.sim.host import Host
+from holdfast.sim.load import Load
 from holdfast.sim.market import PLENTY, Market, Track
 from holdfast.sim.network import Cut
 from holdfast.sim.provider import Spike
@@ -62,8 +62,8 @@ class Faults:
                 self.kernel.after(0, self._wear, setup)
             if setup.market is not None:
                 self._open(setup.pool, setup.market)
-        for gateway in self.sim.gateways.values():
-            self._follow(gateway)
+        for name, load in self._loads():
+            self._follow(name, load)
         if self.sim.scenario.domain_mtbf_ms:
             self._next_zone_failure()
 
@@ -78,17 +78,22 @@ class Faults:
                 if 0 < at < lasts_ms:
                     self.kernel.at(at, self._tell_market, pool.name, offer, track)
 
-    def _follow(self, gateway: Gateway) -> None:
+    def _loads(self) -> list[tuple[str, Load]]:
+        found = [(gateway.name, gateway.load) for gateway in self.sim.gateways.values()]
+        setups = self.sim.traffic.setups if self.sim.traffic is not None else {}
+        return found + [(name, setup.load) for name, setup in setups.items() if setup.load is not None]
+
+    def _follow(self, name: str, load: Load) -> None:
         """A load that jumps is trouble too."""
-        load, lasts_ms = gateway.load, self.sim.scenario.lasts_ms
+        lasts_ms = self.sim.scenario.lasts_ms
         self.last_end = max(self.last_end, load.last_change(lasts_ms))
         for step in load.steps:
             if 0 < step.at < lasts_ms:
                 text = f"{step.value:g} {load.signal} are asked of it"
-                self.kernel.at(step.at, self._tell_load, gateway.name, text)
+                self.kernel.at(step.at, self._tell_load, name, text)
         for burst in load.bursts:
             text = f"{burst.value:g} {load.signal} more are asked of it for {burst.lasts_ms // 1000} s"
-            self.kernel.at(burst.at, self._tell_load, gateway.name, text)
+            self.kernel.at(burst.at, self._tell_load, name, text)
 
     def _tell_load(self, name: str, text: str) -> None:
         if self.sim.story is not None:
@@ -123,6 +128,8 @@ class Faults:
                 self._provider(trouble)
             case fault if fault in OF_SIGNALS:
                 self._signals(trouble)
+            case Fault.GATEWAY_CRASH:
+                self._gateway(trouble)
             case (
                 Fault.CONTROL_CRASH
                 | Fault.CONTROL_PAUSE
@@ -235,8 +242,7 @@ class Faults:
 
     def _partition(self, trouble: Trouble) -> None:
         inside = frozenset(host.id for host in self.fleet.named(trouble.nodes))
-        if trouble.control:
-            inside |= {trouble.control}
+        inside |= {name for name in (trouble.control, trouble.gateway) if name}
         cut = Cut(inside, trouble.between, trouble.direction, self.kernel.now + trouble.lasts_ms)
         self.tell(
             "network",
@@ -264,6 +270,21 @@ class Faults:
             if trouble.workload in ("", name):
                 self.tell(name, str(trouble.fault))
                 gateway.troubles[trouble.fault] = self.kernel.now + trouble.lasts_ms
+
+    def _gateway(self, trouble: Trouble) -> None:
+        traffic = self.sim.traffic
+        if traffic is None or trouble.gateway not in traffic.fronts:
+            return  # a story made smaller may lack it
+        if traffic.fronts[trouble.gateway].alive:
+            here = len(traffic.fronts[trouble.gateway].exchanges)
+            self.tell(trouble.gateway, f"is killed, with {many(here, 'request')}")
+            traffic.crash(trouble.gateway)
+            self._later(trouble.lasts_ms, self._gateway_back, trouble.gateway)
+
+    def _gateway_back(self, name: str) -> None:
+        assert self.sim.traffic is not None
+        self.tell(name, "is started again")
+        self.sim.traffic.start(name)
 
     def _control(self, trouble: Trouble) -> None:
         sim = self.sim
@@ -330,6 +351,8 @@ class Faults:
                 if change.workload in sim.gateways:
                     sim.gateways[change.workload].close()
                 sim.truth.delete(change.workload)
+                if sim.traffic is not None and change.workload in sim.traffic.tallies:
+                    sim.traffic.tallies[change.workload].closed = True
                 sim.say(ev.WorkloadDeleted(at=0, workload=change.workload))
             case "pause" | "resume" | "scale" | "update":
                 assert workload is not None

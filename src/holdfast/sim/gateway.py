@@ -5,6 +5,9 @@ is there flows off, the oldest first. What waits for longer than its patience is
 whatever there is no room for at once is. A gateway stands beside the control plane: it reaches whoever leads,
 and tells nobody while nobody does.
 
+For services that answer with tokens, single requests and the real core are simulated instead (`traffic`); a
+fluid is what days of load cost little with, and all that scaling sees of them.
+
 Three faults are its own: it falls silent, it repeats itself, or it says what cannot be.
 """
 
@@ -179,7 +182,9 @@ def gateways(sim: "Simulation") -> dict[str, Gateway]:
     found: dict[str, Gateway] = {}
     for setup in sim.scenario.workloads:
         shape = setup.workload.shape
-        if setup.load is not None and isinstance(shape, Service) and shape.scale is not None:
+        fluid = setup.load is not None and setup.requests is None
+        if fluid and isinstance(shape, Service) and shape.scale is not None:
+            assert setup.load is not None
             if setup.workload.name not in found:
                 found[setup.workload.name] = Gateway(sim, setup, setup.load, shape.scale)
     return found

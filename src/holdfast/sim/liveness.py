@@ -42,7 +42,23 @@ def unmet_goals(sim: "Simulation") -> list[str]:
         return ["nobody leads"]
     world, now = leader.mind.world, leader.now()
     found = [goal for workload in world.workloads.values() for goal in _work_unmet(sim, world, workload, now)]
-    return [*found, *left_behind(sim, world, now)]
+    return [*found, *_requests_unmet(sim), *left_behind(sim, world, now)]
+
+
+def _requests_unmet(sim: "Simulation") -> list[str]:
+    """Nobody waits where somebody has room, and no gateway is closed that the leader can be reached from."""
+    if sim.traffic is None:
+        return []
+    found = []
+    for front in sim.traffic.fronts.values():
+        for service in front.services.values():
+            for_long = service.queue.oldest_wait_s(front.now_s) * SECOND > A_MOMENT_MS
+            if front.alive and for_long and service.pool.room(front.now_s):
+                waiting = f"{service.waiting} wait for {service.name} at {front.name}"
+                found.append(f"{waiting}, though there is room")
+        if front.alive and front.closed and front.exchanges:
+            found.append(f"{front.name} is closed, and its control plane is there")
+    return found
 
 
 def _work_unmet(sim: "Simulation", world: World, workload: Workload, now: Instant) -> list[str]:

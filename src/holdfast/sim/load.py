@@ -48,8 +48,20 @@ class Load(msgspec.Struct, frozen=True):
             smooth = self.base + max(0.0, self.peak - self.base) * day
         return smooth + sum(b.value for b in self.bursts if b.at <= now < b.at + b.lasts_ms)
 
+    def next_jump(self, now: Instant) -> Instant:
+        """The next one after this instant; a day that comes and goes is none."""
+        return min((at for at in self._jumps() if at > now), default=NEVER)
+
     def last_change(self, before: Instant) -> Instant:
         """The last jump before this instant; a day that comes and goes is none."""
-        jumps = [step.at for step in self.steps]
-        jumps += [at for b in self.bursts for at in (b.at, b.at + b.lasts_ms)]
-        return max((at for at in jumps if at < min(before, NEVER)), default=0)
+        return max((at for at in self._jumps() if at < min(before, NEVER)), default=0)
+
+    def _jumps(self) -> list[Instant]:
+        return [step.at for step in self.steps] + [
+            at for b in self.bursts for at in (b.at, b.at + b.lasts_ms)
+        ]
+
+    @property
+    def smooth(self) -> bool:
+        """It changes between its jumps too."""
+        return not self.steps and self.peak > self.base

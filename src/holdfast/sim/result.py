@@ -10,6 +10,8 @@ from holdfast.model.workload import Service
 from holdfast.reliability.availability import percent
 from holdfast.sim.gateway import Served
 from holdfast.sim.liveness import can_be_asked
+from holdfast.sim.tally import Asked
+from holdfast.sim.tally import tell as tell_asked
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Simulation
@@ -28,6 +30,7 @@ class WorkloadResult(msgspec.Struct, frozen=True):
     slots: int = 0
     slots_failed: int = 0
     served: Served | None = None  # of a service that scales with its load
+    asked: Asked | None = None  # of a service that answers with tokens
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -82,8 +85,10 @@ def _workload(sim: "Simulation", name: str) -> WorkloadResult:
         slots = [mind.world.slots[s] for s in mind.world.of_workload.get(name, ())]
     active = [slot for slot in slots if slot.role is Role.ACTIVE]
     gateway = sim.gateways.get(name)
+    tally = sim.traffic.tallies.get(name) if sim.traffic is not None else None
     counts: dict[str, Any] = {
         "served": gateway.result() if gateway is not None else None,
+        "asked": tally.result() if tally is not None else None,
         "slots": len(active),
         "slots_done": sum(slot.phase is Phase.DONE for slot in active),
         "slots_failed": sum(slot.phase is Phase.FAILED for slot in active),
@@ -136,6 +141,8 @@ def tell(result: Result) -> str:
             text += f", {w.slots_failed} given up" if w.slots_failed else ""
             text += f", at work {percent(w.availability)} of the time, {_down(w)}" if w.outages else ""
         lines.append(f"{w.kind:<9} {w.name:<16} {text}")
+        if w.asked is not None:
+            lines.append(f"{'requests':<9} {w.name:<16} {tell_asked(w.asked)}")
     lines.append(
         f"{'fleet':<9} {'':<16} {result.node_hours:.1f} node-hours, {usd(int(result.cost_usd * 1e6))},"
         f" nodes called dead {many(result.nodes_lost, 'time')}, {result.false_failovers} wrongly"

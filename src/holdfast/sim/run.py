@@ -33,6 +33,7 @@ from holdfast.sim.result import Result, sum_up
 from holdfast.sim.scenario import PoolSetup, Scenario
 from holdfast.sim.store import SimStore
 from holdfast.sim.story import OPENING_MS, Story
+from holdfast.sim.traffic import traffic
 from holdfast.sim.truth import Truth
 
 PROBE_TRIES = 4
@@ -82,6 +83,9 @@ class Simulation:
         self.fleet.on_fenced = self._fenced
         self._set_up()
         self.gateways = gateways(self)
+        self.traffic = traffic(self)
+        if self.traffic is not None:
+            self.fleet.on_change = self._process_changed
         self.ledger = Ledger(self)
         self.faults = Faults(self, str(seed))
 
@@ -115,6 +119,7 @@ class Simulation:
         words += [ev.PoolApplied(at=now, pool=setup.pool) for setup in self.scenario.pools]
         for setup in self.scenario.pools:
             words += self._nodes_there(setup, now)
+        words += self.traffic.first_words(now) if self.traffic is not None else []
         words += [
             ev.WorkloadApplied(at=now, workload=i.workload) for i in self.scenario.workloads if not i.at
         ]
@@ -187,6 +192,8 @@ class Simulation:
                 if not self.wire.up[host.row]:
                     self.wire.silence(host.row, self.kernel.now)
             self.watch_silence()
+        if self.traffic is not None:
+            self.traffic.serving.reach()
 
     def mend(self, cut: Cut) -> None:
         self.network.cuts.remove(cut)
@@ -353,6 +360,11 @@ class Simulation:
         setup = next(item for item in self.scenario.pools if item.pool.name == pool)
         return self.providers[setup.pool.provider]
 
+    def _process_changed(self, workload: str) -> None:
+        assert self.traffic is not None
+        self.truth.changed(workload)
+        self.traffic.changed(workload)
+
     def _machine_ended(self, node: str) -> None:
         self.fleet.remove(node)
 
@@ -464,6 +476,8 @@ class Simulation:
         if self.turns >= self.check_at:
             self.check_at = self.turns + CHECK_TURNS + len(control.mind.world.slots) // CHECK_SLOTS
             self.check_world(control.mind)
+        if self.traffic is not None:
+            self.traffic.after_turn(control)
 
     def check_world(self, mind: Mind) -> None:
         for trouble in check.inconsistencies(mind.world):
@@ -490,6 +504,8 @@ class Simulation:
             self.check_world(mind)
             self._check_replay(mind)
             self.ledger.audit(mind.world)
+        if self.traffic is not None:
+            self.traffic.checks.audit()
         return unmet_goals(self)
 
     def _check_replay(self, mind: Mind) -> None:

@@ -5,6 +5,7 @@ import enum
 
 import msgspec
 
+from holdfast.model.gateway import Limits
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant, Millis
@@ -12,6 +13,7 @@ from holdfast.model.workload import Workload
 from holdfast.sim.load import Load
 from holdfast.sim.market import Market
 from holdfast.sim.provider import ProviderTraits
+from holdfast.sim.requests import Requests
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -22,6 +24,25 @@ class Program(msgspec.Struct, frozen=True):
     crash_every_ms: Millis = 0  # it fails by itself about so often; 0: never
     fails_at_start: bool = False  # it is simply broken
     stop_ms: Millis = 500  # how long it takes to stop when asked
+    first_ms: Millis = 200  # of a model: from a request to its first token, besides its prompt
+    prompt_per_s: int = 10_000  # tokens of a prompt that it reads in a second, if it has not read them before
+    gap_ms: Millis = 20  # from one token to the next
+    at_once: int = 0  # with so many requests it has enough, and answers the next with 429; 0: never
+
+
+class GatewayTraits(msgspec.Struct, frozen=True):
+    """The gateways before all services that are asked for tokens; each is as patient as the others."""
+
+    count: int = 1  # called gw-1, gw-2, ...
+    patience_ms: Millis = 2 * MINUTE  # a request is held so long while nobody can answer it
+    held: int = 1_000  # at most so many of a service at a time
+    tries: int = 3  # how often a request is tried in all
+    connect_ms: Millis = 2 * SECOND  # within which a connection is made
+    first_byte_ms: Millis = 2 * MINUTE  # within which an answer begins
+    stall_ms: Millis = 1 * MINUTE  # without a byte, an answer is lost
+    total_ms: Millis = 1 * HOUR  # within which an answer ends
+    hedge: bool = False  # a late request is asked of a second replica
+    fail_open: bool = False  # let requests in when nobody can say what is left of a quota
 
 
 class NetworkTraits(msgspec.Struct, frozen=True):
@@ -60,6 +81,7 @@ class Fault(enum.StrEnum):
     SIGNALS_MISSING = "signals missing"  # the gateway of `workload` falls silent; empty: every one
     SIGNALS_STUCK = "signals stuck"  # it repeats what it last said
     SIGNALS_ABSURD = "signals absurd"  # no numbers, negative ones, impossible ones
+    GATEWAY_CRASH = "gateway crash"  # with all requests that it has; it starts anew after `lasts`
 
 
 OF_PROVIDERS = (
@@ -107,6 +129,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     provider_knows: bool = True  # a crashed node: does its provider notice that it stopped?
     factor: float = 5.0  # price spike: so many times the price
     workload: str = ""  # signals: of which service
+    gateway: str = ""  # gateway crash, partition: which one
 
 
 class PoolSetup(msgspec.Struct, frozen=True):
@@ -126,7 +149,8 @@ class WorkloadSetup(msgspec.Struct, frozen=True):
     workload: Workload
     program: Program = Program()
     at: Instant = 0
-    load: Load | None = None  # what is asked of a service that scales
+    load: Load | None = None  # what is asked of a service: as a fluid, or how many requests a second
+    requests: Requests | None = None  # what these requests are like; none: it is a fluid
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -154,5 +178,7 @@ class Scenario(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     control_planes: int = 1
     policy: Policy = Policy()
+    gateways: GatewayTraits = GatewayTraits()
+    limits: dict[str, Limits] = {}  # by scope: what may be asked of the gateways
     domain_mtbf_ms: Millis = 0  # what-if: a whole zone fails about so often
     domain_repair_ms: Millis = 1 * HOUR

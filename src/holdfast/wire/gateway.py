@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.core.gateway.lease import Ask, Grant, Grants
 from holdfast.core.gateway.zombie import Row
+from holdfast.model.scale import Signal
 
 NEVER_S = 1e12  # JSON has no infinity
 AMOUNT_MAX = 1e15
@@ -23,6 +24,18 @@ class ServiceLoad(msgspec.Struct, frozen=True):
     requests_per_s: float = 0.0
     tokens_per_s: float = 0.0
     latency_ms: float = 0.0  # to the first token, on average; 0: nobody asked
+
+
+def signals(service: ServiceLoad) -> dict[Signal, float]:
+    """What a workload that scales goes by."""
+    return {
+        Signal.IN_FLIGHT: service.in_flight,
+        Signal.QUEUE: service.queue,
+        Signal.OLDEST_WAIT: service.oldest_wait_ms,
+        Signal.REQUESTS: service.requests_per_s,
+        Signal.TOKENS: service.tokens_per_s,
+        Signal.LATENCY: service.latency_ms,
+    }
 
 
 class LoadTold(msgspec.Struct, frozen=True):

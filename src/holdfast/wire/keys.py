@@ -16,7 +16,6 @@ from holdfast.wire.identity import hashed
 
 PREFIX = "sk-hf-"
 GRACE_MS = 1 * DAY  # a rotated key is good for so long beside its successor
-CLAMP_SHARE = 0.1
 LONGEST_MS = 3650 * DAY
 MOST = 10**15  # of anything that is limited
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # as in files: it is part of addresses and of scopes

@@ -9,6 +9,10 @@ differ by no more than a quantum and the largest request of each, however many r
 quantum is the mean cost of what waits: a request of c tokens takes c / quantum turns, so all that wait take
 at most two turns each: O(1) amortised.
 
+Whoever is called and finds no room after all is put back (`add`, as of when it came): to the front of its
+key's line, with the patience it has left, and never refused, for it was promised to wait. When patience ends
+is a heap by arrival, for keys are not called in the order in which they came.
+
 Fair turns are worth nothing to those who are refused at the door because another key filled the queue. So a
 key may wait with at most four times what is left free: one key alone gets four fifths of the queue, and
 whoever comes next always finds room.
@@ -19,8 +23,10 @@ hole in the heap); pushing out others to make room (whoever was promised to wait
 for another's sake).
 """
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Hashable
+from math import inf
 from typing import Generic, TypeVar
 
 FREE_SHARE = 4
@@ -48,14 +54,31 @@ class _Queue(Generic[Item]):
 
 
 class Hold(Generic[Item]):
-    __slots__ = ("_all", "_late", "_turns", "patience_s", "requests_max", "tokens", "tokens_max")
+    __slots__ = (
+        "_all",
+        "_called",
+        "_late",
+        "_listed",
+        "_number",
+        "_oldest",
+        "_turns",
+        "patience_s",
+        "requests_max",
+        "tokens",
+        "tokens_max",
+    )
 
     def __init__(self, requests_max: int, tokens_max: float, patience_s: float) -> None:
         self.requests_max = requests_max
         self.tokens_max = tokens_max
         self.patience_s = patience_s
         self.tokens = 0.0
-        self._all: OrderedDict[Item, _Waiting] = OrderedDict()  # as they came
+        self._all: dict[Item, _Waiting] = {}
+        # By arrival, with a number against ties. Who waits no longer stays in it until it is the oldest.
+        self._oldest: list[tuple[float, int, Item]] = []
+        self._number = 0
+        self._called: Item | None = None  # the last one ...
+        self._listed = -inf  # ... and since when it waited, if it is still in the heap
         self._turns: OrderedDict[str, _Queue[Item]] = OrderedDict()  # keys that wait; the first has its turn
         self._late: list[Item] = []
 
@@ -64,13 +87,22 @@ class Hold(Generic[Item]):
         return len(self._all)
 
     def add(self, item: Item, key: str, cost: float, now: float) -> bool:
-        """False: no room, or it waits already."""
+        """False: no room, or it waits already. Who was just called may be put back, as of when it came."""
         queue = self._turns.get(key)
-        if item in self._all or not self._room(queue, cost):
+        if item in self._all:
+            return False
+        put_back = item == self._called
+        if not put_back and not self._room(queue, cost):
             return False
         if queue is None:
             queue = self._turns[key] = _Queue()
         queue.items[item] = self._all[item] = _Waiting(key, cost, now)
+        if put_back:
+            queue.items.move_to_end(item, last=False)
+            self._called = None
+        if not put_back or now != self._listed:
+            self._number += 1
+            heapq.heappush(self._oldest, (now, self._number, item))
         queue.tokens += cost
         self.tokens += cost
         return True
@@ -89,6 +121,7 @@ class Hold(Generic[Item]):
             if waiting.cost <= queue.deficit or len(self._turns) == 1:
                 queue.deficit = max(0.0, queue.deficit - waiting.cost)
                 self._take_out(item)
+                self._called, self._listed = item, waiting.since
                 return item
             queue.fresh = True
             self._turns.move_to_end(key)
@@ -104,18 +137,26 @@ class Hold(Generic[Item]):
     def expired(self, now: float) -> list[Item]:
         """Those whose patience is over: each is named once, and waits no longer."""
         found, self._late = self._late, []
-        while self._all:
-            item, waiting = next(iter(self._all.items()))
-            if now - waiting.since < self.patience_s:
-                break
-            self._take_out(item)
-            found.append(item)
+        while (oldest := self._first()) is not None and now - oldest[0] >= self.patience_s:
+            self._take_out(oldest[2])
+            found.append(oldest[2])
         return found
 
     def oldest_wait_s(self, now: float) -> float:
-        if not self._all:
-            return 0.0
-        return now - next(iter(self._all.values())).since
+        oldest = self._first()
+        return 0.0 if oldest is None else now - oldest[0]
+
+    def _first(self) -> tuple[float, int, Item] | None:
+        """Of those that wait, the one that came first."""
+        while self._oldest:
+            since, _, item = self._oldest[0]
+            waiting = self._all.get(item)
+            if waiting is not None and waiting.since == since:
+                return self._oldest[0]
+            heapq.heappop(self._oldest)
+            if item == self._called:
+                self._listed = -inf
+        return None
 
     def _room(self, queue: _Queue[Item] | None, cost: float) -> bool:
         if not self._all:

@@ -13,7 +13,8 @@ What is taken goes with the batch of requests that the next ask tells as spent:
 What is used beyond its reservation is told as debt.
 
 When the lease is over and the broker is silent, closed (the default) refuses and open admits, counts, and
-tells it all as debt later. Which is right is the operator's to say: a limit that guards money stays closed,
+tells it all as debt later. Meanwhile it asks on for what it was short of, with nothing to tell: only an
+answer ends the silence. Which is right is the operator's to say: a limit that guards money stays closed,
 one that shares out spare capacity may open.
 
 Slices that were not used since the last full ask go back with the next, so that an idle worker does not keep
@@ -434,7 +435,7 @@ class Purse:
             pocket.expire(now)
             if full:
                 pocket.have = max(pocket.keep(), pocket.have if pocket.name in wanted else 0.0)
-                if pocket.idle and pocket.name not in wanted:
+                if pocket.idle and pocket.name not in wanted and not self._alone:
                     del self._active[pocket]
                     continue
             parts[pocket.name] = pocket.part(wanted.get(pocket.name, 0.0))
