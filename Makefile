@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := aws,dev,plot,postgres,ssh
 WORKERS ?= 2
+TARGETS ?= down up stream body
+SECONDS ?= 60
 
 # Only what exists is handed to the tools: mypy and pytest refuse a folder that is not there.
 CODE := $(wildcard src/holdfast bench tests)
 QUICK_TESTS := $(wildcard tests/unit tests/property)
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo venv check lint test bench golden format pins clean
+.PHONY: help up demo venv check lint test fuzz bench golden format pins clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +43,11 @@ check: lint  ## lint, then the unit and property tests (under a minute)
 
 test: lint  ## lint, then every test there is: what CI runs
 	$(BIN)/python -m pytest -q -n $(WORKERS) tests
+
+fuzz: $(STAMP)  ## made-up bytes for each reader of a gateway: make fuzz SECONDS=300 TARGETS="down up"
+	@for name in $(TARGETS); do \
+	  $(BIN)/python -m tests.fuzz.drive $$name build/fuzz/$$name -max_total_time=$(SECONDS) || exit 1; \
+	done
 
 bench: $(STAMP)  ## run one benchmark: make bench NAME=decide ARGS="--json"
 	@test -n "$(NAME)" || { echo 'which benchmark? make bench NAME=decide' >&2; exit 2; }
