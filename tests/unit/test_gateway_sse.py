@@ -55,7 +55,7 @@ def test_wherever_a_stream_is_cut_the_same_comes_out(strip: bool, end: bytes) ->
 
 @pytest.mark.parametrize("ends", [(b"\r\n\r\n", b"\n\n"), (b"\n\n", b"\r\n\r\n"), (b"\n\r\n", b"\r\n\n")])
 def test_lines_may_end_now_so_and_now_so(ends: tuple[bytes, bytes]) -> None:
-    """With both kinds of ends in one piece the usage was not found, and went to whoever did not ask for it."""
+    """With both kinds of ends in one piece the usage was not found, and passed on unasked."""
     said = [b"data: " + msgspec.json.encode(event) for event in (HI, USAGE, END)]
     first, second = ends
     data = said[0] + first + said[1] + second + b"\n" + said[2] + first

@@ -7,16 +7,19 @@ still be had from another replica.
 """
 
 import re
+import zlib
 from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.gateway.ask import NOT_JSON
+from holdfast.gateway.glance import TOOLS
 
 TAIL_MAX = 1_048_576  # an event longer than this is passed on unread
 DONE = b"data: [DONE]"
 SAYS_USAGE = (b'"usage":{', b'"usage": {')
 EVENT = re.compile(rb"\r?\n|.+?\n\r?\n|.+", re.DOTALL)  # up to an empty line
+FINISHED = (b'"finish_reason":"', b'"finish_reason": "')
 TOO_LONG = (b'"finish_reason":"length"', b'"finish_reason": "length"')
 
 
@@ -55,10 +58,16 @@ _anything = msgspec.json.Decoder()
 class Events:
     """One stream. `feed` gives what goes on to the client."""
 
-    __slots__ = ("content", "count", "ended", "failed", "length", "strip", "tail", "usage")
+    __slots__ = (
+        "asks_tool", "content", "count", "ended", "failed", "length", "reads", "said", "strip", "tail",
+        "usage",
+    )  # fmt: skip
 
-    def __init__(self, *, strip: bool) -> None:
+    def __init__(self, *, strip: bool, reads: bool = False) -> None:
         self.strip = strip
+        self.reads = reads
+        self.said = 0  # a hash of its text, if it is read
+        self.asks_tool = False
         self.tail = b""
         self.usage: Usage | None = None
         self.content = False  # something that a person would see has come
@@ -94,8 +103,11 @@ class Events:
             self._look_for_content(block)
         if SAYS_USAGE[0] in block or SAYS_USAGE[1] in block:
             block = self._read_usage(block)
-        if TOO_LONG[0] in block or TOO_LONG[1] in block:
-            self.length = True
+        if FINISHED[0] in block or FINISHED[1] in block:
+            self.length = self.length or TOO_LONG[0] in block or TOO_LONG[1] in block
+            self.asks_tool = self.asks_tool or TOOLS[0] in block or TOOLS[1] in block
+        if self.reads:
+            self.said = zlib.crc32(text_of(block).encode(), self.said)
         if DONE in block:
             self.ended = self.content = True
         return block
