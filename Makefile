@@ -7,13 +7,15 @@ EXTRAS := aws,dev,plot,postgres,ssh
 # More than cores, because many tests wait. They are handed on from whoever is behind: the slow folders come first
 # in one piece, which would otherwise be one worker's alone.
 WORKERS ?= 3
+TARGETS ?= down up stream body
+SECONDS ?= 60
 
 # Only what exists is handed to the tools: mypy and pytest refuse a folder that is not there.
 CODE := $(wildcard src/holdfast bench tests)
 QUICK_TESTS := $(wildcard tests/unit tests/property)
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo venv check lint test bench golden format pins clean
+.PHONY: help up demo venv check lint test fuzz bench golden format pins clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +45,11 @@ check: lint  ## lint, then the unit and property tests (under a minute)
 
 test: lint  ## lint, then every test there is: what CI runs
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
+
+fuzz: $(STAMP)  ## made-up bytes for each reader of a gateway: make fuzz SECONDS=300 TARGETS="down up"
+	@for name in $(TARGETS); do \
+	  $(BIN)/python -m tests.fuzz.drive $$name build/fuzz/$$name -max_total_time=$(SECONDS) || exit 1; \
+	done
 
 bench: $(STAMP)  ## run one benchmark: make bench NAME=decide ARGS="--json"
 	@test -n "$(NAME)" || { echo 'which benchmark? make bench NAME=decide' >&2; exit 2; }

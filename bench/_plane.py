@@ -1,4 +1,5 @@
-"""A real control plane as a process of its own, for benchmarks: started, watched from outside, ended."""
+"""A real control plane or gateway as a process of its own, for benchmarks: started, watched from outside,
+ended."""
 
 import contextlib
 import json
@@ -42,8 +43,9 @@ class Process:
 
 
 @contextlib.contextmanager
-def started(*words: str) -> Iterator[Process]:
-    """`holdfast WORDS --json` in a folder of its own; its first line of output says that it serves."""
+def started(*words: str, ready: str = "/readyz") -> Iterator[Process]:
+    """`holdfast WORDS --json` in a folder of its own; its first line of output says that it serves. `ready`:
+    the path that says so too; empty: there is none."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         program = [sys.executable, "-m", "holdfast.cli.main"]
         command = [*program, *words, "--json", "--port", "0", "--dir", folder]
@@ -57,7 +59,7 @@ def started(*words: str) -> Iterator[Process]:
                     raise RuntimeError((Path(folder) / "stderr").read_text()[-2000:])
                 plane = Process(child, json.loads(line)["url"], Path(folder))
                 with plane.client:
-                    while plane.client.get("/readyz").status_code != 200:
+                    while ready and plane.client.get(ready).status_code != 200:
                         time.sleep(0.02)
                     yield plane
             finally:

@@ -15,14 +15,22 @@ one prompt a minute, always. *warmer*: fills prefix caches and never reads its o
 to 6 h in which nobody reads anything, each prompt three times. *quarterly*: asleep for 20 to 80 days, then
 3 to 20 h with new machine, client and model. *sampler*: one prompt sampled around the clock for days, half
 of the answers cut. *monitor*: a fixed classifier prompt polled at a constant interval around the clock, and
-one day ten times as often.
+one day ten times as often. *classifier*: new prompts around the clock, 2 to 12 labels of 1 to 100 tokens for
+answers; *verdicts*: the same with up to 3 forms of 256 to 600 tokens, and now and then words of its own; half
+of both on a key that people had before. *health_check*: one prompt, one answer, every 5 to 60 s beside the
+people of the key. *agent*: tasks of 3 to 15 steps, each of which asks for a tool, the next brings its result;
+in half of them the last question is the result, and nobody answers it. *extractor*: new prompts, every answer
+a question to a tool that nobody answers, because its form is all that is wanted; half of them take the place
+of an agent. Half of all keys ask without chance: the same prompt has the same answer.
 
 Zombies: *dead_reader*, a loop over 1 to 20 prompts whose reader is gone. *dead_sink*, a live feed of new
 prompts whose answers nobody takes. *hammer*: refused and at once again, every 0.7 to 8 s; in half of them
 one in 50 gets through. *owner_gone* and *replaced*: an ordinary cron job, and a fact. *woken*: asleep for
 20 to 90 days, then a loop at 30 to 100 % of its quota. *always_max*: a loop over 1 to 5 prompts, always
-cut, at 5 to 90 % of its quota, after a healthy week in four of five. *leaked* is neither: its owner works
-on, and a stranger works beside it.
+cut, at 5 to 90 % of its quota, after a healthy week in four of five. *stuck*: new prompts (each has the time
+in it), one or two answers, half of them always cut, after a healthy week. *unanswered*: an agent whose tools
+died: 1 to 10 prompts again and again, a question to a tool each time, and never a result. *leaked* is
+neither: its owner works on, and a stranger works beside it.
 """
 
 import math
@@ -34,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.core.gateway.zombie import Seen, Team
+from holdfast.gateway.glance import LOOK_EVERY
 from holdfast.model.gateway import Key, Limits
 from holdfast.model.units import DAY, HOUR, SECOND, Instant
 
@@ -60,17 +69,21 @@ class Trace(msgspec.Struct, frozen=True):
     walls: NDArray[np.int64]
     columns: tuple[
         NDArray[np.int64], ...
-    ]  # prompt, status, tokens in, out, unread, cut, source, agent, model
+    ]  # prompt, status, tokens in, out, unread, cut, source, agent, model, answer, asks, brings
 
     def requests(self) -> Iterator[tuple[int, Seen]]:
         rows = zip(self.walls.tolist(), *(column.tolist() for column in self.columns), strict=True)
-        for wall, prompt, status, into, out, unread, cut, source, agent, model in rows:
+        looked = 0
+        for wall, prompt, status, into, out, unread, cut, source, agent, model, answer, asks, brings in rows:
+            looked += status < 400
+            look = status < 400 and looked % LOOK_EVERY == 0 and not unread
             yield (
                 wall,
                 Seen(
-                    prompt, status, into + out, into, out, unread, bool(cut), bool(cut), source, agent, model
+                    prompt, status, into + out, into, out, unread, bool(cut), bool(cut), source, agent, model,
+                    answer if look and not asks else 0, bool(look and asks), bool(look and brings),
                 ),
-            )
+            )  # fmt: skip
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -86,6 +99,9 @@ class Part(msgspec.Struct, frozen=True):
     source: NDArray[np.int64]
     agent: NDArray[np.int64]
     model: NDArray[np.int64]
+    answers: NDArray[np.int64]
+    asks: NDArray[np.int64]
+    brings: NDArray[np.int64]
 
 
 class Life:
@@ -93,6 +109,8 @@ class Life:
 
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
+        self.beside = draw.spawn(1)[0]  # what was added later: the lives before stay as they were
+        self.without_chance = bool(self.beside.random() < 0.5)
         self.zone = int(draw.integers(24))  # where its people live
         self.weekday = int(draw.integers(7))
         self.home = int(draw.integers(1 << 30))
@@ -141,9 +159,12 @@ class Life:
         unread: tuple[float, float, float] = (0.03, 0.2, 1.0),
         status: int = 200,
         who: tuple[int, int, int] | None = None,
+        answers: int = 0,
+        tools: tuple[float, float] = (0.0, 0.0),
     ) -> Part:
         """`few` prompts or all new ones. `cut`: this share of the answers is as long as `limit`. `unread`:
-        this share of the streams is left, with a part between these two unread."""
+        this share of the streams is left, with a part between these two unread. `answers`: so many, whatever
+        the prompt. `tools`: these shares ask for one, and bring a result."""
         count, draw = len(at), self.draw
         pool = draw.integers(0, ALL_NEW, few or count)
         prompts = pool[draw.integers(0, few, count)] if few else pool
@@ -161,9 +182,19 @@ class Life:
             at, prompts, np.full(count, status), inputs, tokens, lost,
             (is_cut & (tokens > 0)).astype(np.int64),
             np.full(count, source), np.full(count, agent), np.full(count, model),
+            self._answers(prompts, answers, bool(few)), *(
+                (self.beside.random(count) < share).astype(np.int64) for share in tools
+            ),
         )  # fmt: skip
         self.parts.append(part)
         return part
+
+    def _answers(self, prompts: NDArray[np.int64], answers: int, repeated: bool) -> NDArray[np.int64]:
+        if answers:
+            return self.beside.integers(1, ALL_NEW, answers)[self.beside.integers(0, answers, len(prompts))]
+        if repeated and self.without_chance:
+            return prompts + 1
+        return self.beside.integers(1, ALL_NEW, len(prompts))
 
     def refused(self, at: Times, prompts: NDArray[np.int64]) -> None:
         part = self.ask(at, status=429)
@@ -374,6 +405,75 @@ def monitor(life: Life) -> Trace:
     return life.end(264)
 
 
+def _before(life: Life) -> float:
+    """Half of them had people on their key."""
+    start = life.between(100, 168) if life.chance(0.5) else 0.0
+    if start:
+        _people(life, 0, start)
+    return start
+
+
+def _around_the_clock(life: Life, start: float, end: float, takes_s: float) -> Times:
+    return life.clock(start, end, takes_s) if life.chance(0.5) else life.loop(start, end, takes_s, 0.4)
+
+
+def classifier(life: Life) -> Trace:
+    start = _before(life)
+    at = _around_the_clock(life, start, start + 168, life.log_between(3, 30))
+    limit = int(life.log_between(1, 100))
+    life.ask(at, into=life.log_between(500, 4000), out=limit, limit=limit, cut=1.0, unread=(0, 0, 0),
+             answers=int(life.log_between(2, 12)))  # fmt: skip
+    return life.end(start + 168)
+
+
+def verdicts(life: Life) -> Trace:
+    start = _before(life)
+    at = _around_the_clock(life, start, start + 168, life.log_between(5, 30))
+    odd = life.draw.random(len(at)) < life.log_between(0.01, 0.1)
+    into, out = life.log_between(500, 4000), life.between(256, 600)
+    life.ask(at[~odd], into=into, out=out, unread=(0, 0, 0), answers=int(life.log_between(1, 4)))
+    life.ask(at[odd], into=into, out=out, unread=(0, 0, 0))
+    return life.end(start + 168)
+
+
+def health_check(life: Life) -> Trace:
+    _people(life, 0, 264)
+    at = life.clock(life.between(0, 120), 264, life.log_between(5, 60))
+    life.ask(at, few=1, into=life.log_between(20, 2000), out=life.log_between(5, 400), unread=(0, 0, 0),
+             answers=1)  # fmt: skip
+    return life.end(264)
+
+
+def _agent(life: Life, start: float, end: float) -> None:
+    """Steps come one after the other; of a task all but the last ask for a tool, and all but the first bring
+    a result. What it sends grows, so every prompt is new."""
+    steps = life.between(3, 15)
+    asked = 1.0 if life.chance(0.5) else 1 - 1 / steps
+    takes = life.log_between(4, 30)
+    at = (
+        life.loop(start, end, takes, 0.6)
+        if life.chance(0.5)
+        else life.by_chance(start, end, 3600 / takes, office=True)
+    )
+    life.ask(at, into=life.log_between(1500, 6000), out=200, tools=(asked, 1 - 1 / steps))
+
+
+def agent(life: Life) -> Trace:
+    _agent(life, 0, 240)
+    return life.end(240)
+
+
+def extractor(life: Life) -> Trace:
+    start = life.between(100, 168) if life.chance(0.5) else 0.0
+    if start:
+        _agent(life, 0, start)
+    at = _around_the_clock(life, start, start + 168, life.log_between(4, 30))
+    life.ask(
+        at, into=life.log_between(800, 5000), out=300, unread=(0, 0, 0), tools=(life.between(0.9, 1.0), 0.0)
+    )
+    return life.end(start + 168)
+
+
 def dead_reader(life: Life) -> tuple[Trace, float]:
     onset = life.between(50, 120)
     if life.chance(0.8):
@@ -453,6 +553,26 @@ def always_max(life: Life) -> tuple[Trace, float]:
     return life.end(onset + 144, use=life.log_between(0.05, 0.9)), onset
 
 
+def stuck(life: Life) -> tuple[Trace, float]:
+    onset = life.between(100, 168)
+    _people(life, 0, onset)
+    limit = int(life.log_between(512, 4096))
+    cut = 1.0 if life.chance(0.5) else 0.02
+    at = _around_the_clock(life, onset, onset + 144, limit / life.between(40, 90))
+    life.ask(at, into=1500, out=0.9 * limit, limit=limit, cut=cut, unread=(0.01, 0, 1),
+             answers=1 + life.chance(0.3))  # fmt: skip
+    return life.end(onset + 144, use=life.log_between(0.1, 0.9)), onset
+
+
+def unanswered(life: Life) -> tuple[Trace, float]:
+    onset = life.between(100, 168)
+    _agent(life, 0, onset)
+    at = _around_the_clock(life, onset, onset + 144, life.log_between(5, 25))
+    life.ask(at, few=int(life.log_between(1, 10)), into=life.log_between(1500, 6000), out=200,
+             unread=(0.01, 0, 1), tools=(life.between(0.8, 1.0), 0.0))  # fmt: skip
+    return life.end(onset + 144, use=life.log_between(0.1, 0.9)), onset
+
+
 def leaked(life: Life) -> tuple[Trace, float]:
     onset = life.between(200, 260)
     life.ask(life.by_chance(0, 320, life.log_between(10, 60)))
@@ -464,10 +584,10 @@ def leaked(life: Life) -> tuple[Trace, float]:
 
 HEALTHY: Final[tuple[Callable[[Life], Trace], ...]] = (
     interactive, autocomplete, batch, cron, backing_off, polling, launch, evals, load_test, canary, warmer,
-    bad_deploy, quarterly, sampler, monitor,
+    bad_deploy, quarterly, sampler, monitor, classifier, verdicts, health_check, agent, extractor,
 )  # fmt: skip
 ZOMBIES: Final[tuple[Callable[[Life], tuple[Trace, float]], ...]] = (
-    dead_reader, dead_sink, hammer, owner_gone, replaced, woken, always_max,
+    dead_reader, dead_sink, hammer, owner_gone, replaced, woken, always_max, stuck, unanswered,
 )  # fmt: skip
 
 
@@ -475,7 +595,7 @@ def lives(seed: int) -> Iterator[tuple[Trace, Truth]]:
     """One of each kind."""
     for number, healthy in enumerate(HEALTHY):
         yield healthy(Life(np.random.default_rng([seed, number]))), Truth(healthy.__name__, zombie=False)
-    for number, zombie in enumerate((*ZOMBIES, leaked)):
+    for number, zombie in enumerate((*ZOMBIES[:7], leaked, *ZOMBIES[7:])):
         trace, onset = zombie(Life(np.random.default_rng([seed, 100 + number])))
         at = trace.keys[0][0] + int(onset * HOUR)
         yield trace, Truth(zombie.__name__, zombie is not leaked, at)

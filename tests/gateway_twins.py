@@ -18,7 +18,7 @@ from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.up import Up
 
 SPACES = re.compile(rb"\A([^\r\n ]+) +([^\r\n ]+) +(?=HTTP/)")
-REASON = re.compile(rb"^(HTTP/1\.[01] \d{3}) [^\r\n]*", re.MULTILINE)
+HEAD = re.compile(rb"(HTTP/1\.[01] (\d)\d\d)( [^\r\n]*)?(\r\n\r\n|\r\n.*?\r\n\r\n)", re.DOTALL)
 Request = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]  # method, target, headers, body
 
 
@@ -75,7 +75,7 @@ class Notes:
     def admit(self, exchange: Exchange) -> None:
         down = exchange.down
         lines = [line.rstrip(b"\r\n").partition(b": ") for line in down.forward]
-        headers = [(name, value) for name, _, value in lines]
+        headers = [(name, value.strip(b" \t")) for name, _, value in lines]  # spaces around it say nothing
         self.requests.append((down.method, down.target, headers, exchange.body))
         self.waiting.append(exchange)
 
@@ -89,9 +89,15 @@ class Notes:
                 do(what)
 
 
-def heard(pieces: list[bytes], *, answered_late: bool = False) -> tuple[Notes, Wire]:
-    """What comes out of a client's connection into which these pieces go."""
-    worker, wire = Notes(), Wire()
+def heard(
+    pieces: list[bytes],
+    *,
+    answered_late: bool = False,
+    body_max: int = 1_000_000,
+    look: Callable[[Down], None] = lambda down: None,
+) -> tuple[Notes, Wire]:
+    """What comes out of a client's connection into which these pieces go; `look` is called after each."""
+    worker, wire = Notes(body_max), Wire()
     down = Down(worker)  # type: ignore[arg-type]
     with mock.patch.object(downs, "admit", worker.admit):
         down.connection_made(wire)
@@ -99,6 +105,7 @@ def heard(pieces: list[bytes], *, answered_late: bool = False) -> tuple[Notes, W
             if wire.closed:
                 break
             down.data_received(piece)
+            look(down)
             if not answered_late:
                 worker.turn()
         worker.turn()
@@ -129,7 +136,8 @@ def read_by_another(data: bytes) -> list[Request]:
         kept = [(name, value) for name, value in headers if name not in OURS]
         found.append((bytes(event.method), bytes(event.target), kept, body))
         data = parser.trailing_data[0]
-        goes_on = parser.their_state is not h11.MUST_CLOSE
+        # it knows no keep-alive of HTTP/1.0: where that ends is another matter
+        goes_on = parser.their_state is not h11.MUST_CLOSE or event.http_version == b"1.0"
     return found
 
 
@@ -177,12 +185,13 @@ def answered(pieces: list[bytes], *, is_head: bool = False) -> Answered:
     return asked
 
 
-def answer_by_another(data: bytes) -> tuple[int, bytes] | None:
+def answer_by_another(data: bytes, *, is_head: bool = False) -> tuple[int, bytes] | None:
     """Status and body that h11 reads from an answer whose connection then ends; None: it is not whole."""
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=1_000_000)
-    parser.send(h11.Request(method="GET", target="/", headers=[("host", "h")]))
+    method = "HEAD" if is_head else "GET"
+    parser.send(h11.Request(method=method, target="/", headers=[("host", "h")]))
     parser.send(h11.EndOfMessage())
-    parser.receive_data(REASON.sub(rb"\1 ", data.lstrip(b"\r\n")))  # a reason is not passed on: any will do
+    parser.receive_data(_without_reasons(data.lstrip(b"\r\n")))
     parser.receive_data(b"")
     status, body = 0, b""
     try:
@@ -198,3 +207,16 @@ def answer_by_another(data: bytes) -> tuple[int, bytes] | None:
                 return None
     except h11.ProtocolError:
         return None
+
+
+def _without_reasons(data: bytes) -> bytes:
+    """They are not passed on: any will do."""
+    heads, at = b"", 0
+    while head := HEAD.match(data, at):
+        heads += head[1] + b" " + head[4]
+        at = head.end()
+        if head[2] != b"1":  # the answer itself
+            break
+        while data[at : at + 2] == b"\r\n":  # as before a request
+            at += 2
+    return heads + data[at:]

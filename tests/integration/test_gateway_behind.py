@@ -20,7 +20,7 @@ from holdfast.gateway.keeper import CannotListen, Keeper
 from holdfast.gateway.load import Load
 from holdfast.gateway.plane import Away, ControlPlane, Denied
 from holdfast.gateway.serve import gateway
-from holdfast.gateway.view import View, together
+from holdfast.gateway.view import Change, View, together
 from holdfast.gateway.watch import Stopped, Watch
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.ports.registry import Role
@@ -147,7 +147,8 @@ async def test_only_what_changed_is_told_to_workers(tmp_path: Path) -> None:
     keeper, wire = keeper_in(tmp_path)
     watch = Watch(keeper, ControlPlane((NOWHERE,)))
     limits = Limits(concurrent=1)
-    view = View((LLM,), (KEY, Key("k2", b"2", grade=Grade.CLAMP)), {"global": limits}, {"k2": 0.1})
+    keys = {"k1": KEY, "k2": Key("k2", b"2", grade=Grade.CLAMP)}
+    view = View((LLM,), keys, {"global": limits}, {"k2": 0.1})
     watch.apply(view)
     assert [type(each).__name__ for each in wire.sent] == [
         *("KeyPut", "KeyPut", "LimitsPut", "Clamped", "ServicesPut")
@@ -156,7 +157,7 @@ async def test_only_what_changed_is_told_to_workers(tmp_path: Path) -> None:
     watch.apply(msgspec.json.decode(msgspec.json.encode(view), type=View))
     assert wire.sent == []
     suspended = msgspec.structs.replace(KEY, suspended="x")
-    watch.apply(View((LLM,), (suspended,), {}, {}))
+    watch.apply(View((LLM,), {"k1": suspended}, {}, {}))
     assert wire.sent == [
         *(messages.KeyGone("k2"), messages.KeyPut(suspended)),
         *(messages.LimitsPut("global", Limits()), messages.Clamped("k2", 1.0)),
@@ -164,15 +165,21 @@ async def test_only_what_changed_is_told_to_workers(tmp_path: Path) -> None:
     assert [key.id for key in keeper.ring.all()] == ["k1"]
     wire.sent.clear()
     other = Key("k1", b"another")
-    watch.apply(View((LLM,), (other,)))
+    watch.follow(Change(1, keys={"k1": other}, gone=("k1",)))
     assert wire.sent == [messages.KeyGone("k1"), messages.KeyPut(other)]
+    wire.sent.clear()
+    watch.follow(Change(2, clamps={"k1": 0.1}, limits={"global": limits}))
+    assert wire.sent == [messages.LimitsPut("global", limits), messages.Clamped("k1", 0.1)]
+    assert watch.view == View((LLM,), {"k1": other}, {"global": limits}, {"k1": 0.1}, 2)
+    with pytest.raises(Away):
+        watch.follow(Change(4, gone=("k1",)))
     await watch.plane.close()
 
 
 async def test_what_was_last_known_is_started_from_unless_it_cannot_be_read(tmp_path: Path) -> None:
     keeper, _ = keeper_in(tmp_path)
     watch = Watch(keeper, ControlPlane((NOWHERE,)))
-    watch.apply(View((LLM,), (KEY,)))
+    watch.apply(View((LLM,), {"k1": KEY}))
     watch.save()
     assert watch.file.stat().st_mode & 0o077 == 0
     again, _ = keeper_in(tmp_path)

@@ -15,7 +15,7 @@ from holdfast.control import gateways
 from holdfast.core import demand as demand_module
 from holdfast.core.gateway.lease import Ask, Grants, Part
 from holdfast.core.gateway.zombie import Row
-from holdfast.gateway.view import View
+from holdfast.gateway.view import Change, View, changed
 from holdfast.model.event import BudgetDrawn
 from holdfast.model.gateway import Grade, Limits
 from holdfast.model.scale import Signal
@@ -87,7 +87,8 @@ async def test_who_may_read_may_not_make_keys_nor_see_hashes() -> None:
         made = await api.post("/v1/keys", {}, headers=operator)
         assert "hash" not in str(await api.get("/v1/keys", headers=reader))
         view = await api.get("/v1/gateway/watch", headers=operator)
-        assert msgspec.convert(view, View).keys[0].hash == hashed(made["secret"])
+        (key,) = msgspec.convert(view, View).keys.values()
+        assert key.hash == hashed(made["secret"])
 
 
 def test_a_control_plane_takes_the_same_fields_as_a_gateway_that_runs_alone() -> None:
@@ -105,9 +106,18 @@ async def watching(api: Served) -> AsyncIterator[AsyncIterator[View]]:
         assert response.status_code == 200
 
         async def views() -> AsyncIterator[View]:
+            view, kind = View(), ""
             async for line in response.aiter_lines():
-                if line.startswith("data: "):
-                    yield msgspec.json.decode(line.removeprefix("data: "), type=View)
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    data = line.removeprefix("data: ")
+                    if kind == "view":
+                        view = msgspec.json.decode(data, type=View)
+                    else:
+                        assert kind == "change"
+                        view = changed(view, msgspec.json.decode(data, type=Change))
+                    yield view
 
         yield views()
 
@@ -122,11 +132,11 @@ async def test_a_gateway_is_told_all_at_once_and_again_soon_after_any_change(
         found = await anext(views)
         assert [service.models for service in found.services] == [("llama",)]
         made = await api.post("/v1/keys", {"id": "ci"})
-        while "ci" not in {key.id for key in found.keys}:
+        while "ci" not in found.keys:
             found = await anext(views)
-        assert found.keys[0].hash == hashed(made["secret"])
+        assert found.keys["ci"].hash == hashed(made["secret"])
         await api.post("/v1/keys/ci/suspend")
-        while not found.keys[0].suspended:
+        while not found.keys["ci"].suspended:
             found = await anext(views)
 
 

@@ -31,6 +31,9 @@ def requests(draw: st.DrawFn) -> Seen:
         draw(HASHES),
         draw(HASHES),
         draw(HASHES),
+        draw(HASHES),
+        draw(st.booleans()),
+        draw(st.booleans()),
     )
 
 
@@ -100,8 +103,9 @@ def test_a_restart_changes_no_judgement(first: list[tuple[int, Seen]], then: lis
     stayed.judge(key, None, wall / 1000, wall)
     back = Watch.load(stayed.save())
     assert back.save() == stayed.save()
-    # Times between requests are those of one process: after a pause that is long for both, all is the same.
-    wall += 2 * HOUR
+    # Times between requests are those of one process: after a pause that is long for both, all is the same
+    # (it may begin with a clock that steps back by two hours).
+    wall += 5 * HOUR
     ends = [play(watch, then, wall) for watch in (stayed, back)]
     assert stayed.judge(key, None, 0.0, ends[0]) == back.judge(key, None, 0.0, ends[1])
     assert stayed.save() == back.save()
@@ -120,7 +124,19 @@ def test_what_is_remembered_does_not_grow(life: list[tuple[int, Seen]]) -> None:
 REASONS = st.lists(
     st.builds(
         Reason,
-        st.sampled_from(("unread", "refused", "no_back_off", "repeats", "flat", "changed", "woken", "drain")),
+        st.sampled_from(
+            (
+                "unread",
+                "refused",
+                "no_back_off",
+                "repeats",
+                "same_answers",
+                "flat",
+                "changed",
+                "woken",
+                "drain",
+            )
+        ),
         st.sampled_from((Family.WASTE, Family.SAMENESS, Family.CONTEXT, Family.DRAIN)),
         st.floats(0, 1),
         st.just("why"),

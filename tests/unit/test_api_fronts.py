@@ -1,6 +1,6 @@
 """What gateways are told: which replicas answer for a service, and who may ask."""
 
-from holdfast.api.fronts import Fronts, view
+from holdfast.api.fronts import CHANGES_KEPT, Fronts, view
 from holdfast.model import event as ev
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.workload import Serves, Service, Workload
@@ -74,15 +74,35 @@ def test_keys_are_told_with_their_hashes_and_those_held_back_with_their_share() 
         ev.LimitsSet(at=1, scope="team:a", limits=Limits(concurrent=1)),
     )
     found = view(play.world)
-    assert [(key.id, key.hash) for key in found.keys] == [("k1", b"hash"), ("k2", b"hush")]
+    assert [(key.id, key.hash) for key in found.keys.values()] == [("k1", b"hash"), ("k2", b"hush")]
     assert found.clamps == {"k2": 0.1}
     assert found.limits == {"team:a": Limits(concurrent=1)}
 
 
-def test_a_view_is_made_once_for_all_who_ask_while_the_journal_does_not_grow() -> None:
+def test_a_change_is_made_once_for_all_who_ask_and_only_of_what_is_other() -> None:
     play, fronts = Play(), Fronts()
-    first = fronts.said(play.world, 1)
+    assert fronts.look(play.world, 1) == 0
+    nothing = fronts.whole()
     play.tell(ev.KeyPut(at=1, key=Key("k1", b"hash")))
-    assert fronts.said(play.world, 1) is first
-    assert b"k1" in fronts.said(play.world, 2)
-    assert fronts.said(Play().world, 2) == first
+    assert fronts.look(play.world, 1) == 0, "the journal has not grown"
+    assert fronts.look(play.world, 2) == 1
+    play.tell(ev.KeyPut(at=1, key=Key("k2", b"hush")))
+    assert fronts.look(play.world, 3) == 2
+    first, second = fronts.since(0) or [b"", b""]
+    assert b"k1" in first
+    assert b"k1" not in second
+    assert fronts.since(1) == [second]
+    assert fronts.since(2) == []
+    assert fronts.whole() is fronts.whole() != nothing
+    assert fronts.look(play.world, 4) == 2, "something else was written down"
+    assert fronts.look(Play().world, 4) == 3
+    assert b'"gone":["k1","k2"]' in (fronts.since(2) or [b""])[0]
+
+
+def test_whoever_is_too_far_behind_is_told_all_of_it() -> None:
+    play, fronts = Play(), Fronts()
+    for n in range(CHANGES_KEPT + 1):
+        play.tell(ev.KeyPut(at=1, key=Key("k", b"%d" % n)))
+        fronts.look(play.world, n)
+    assert fronts.since(0) is None
+    assert len(fronts.since(1) or ()) == CHANGES_KEPT

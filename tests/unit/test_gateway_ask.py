@@ -123,3 +123,28 @@ def test_a_cut_chat_can_be_asked_to_go_on() -> None:
     assert continued(body(n=2), "so far") is None
     assert continued(body(tools=[]), "so far") is None
     assert continued(b'{"model":"toy","prompt":"x"}', "so far") is None
+
+
+@pytest.mark.parametrize(
+    "odd", [b'"\xff"', b"1e400", b"9" * 5_000, b"-0"], ids=["text", "far", "long", "zero"]
+)
+def test_what_nobody_here_reads_goes_on_as_it_came(odd: bytes) -> None:
+    """It was read to change something beside it: an exception, or another number."""
+    data = b'{"model":"m","x":%b,"stream":true,"stream_options":{"include_usage":false,"y":%b}}' % (odd, odd)
+    told, wanted = with_usage(data, read(data))
+    assert not wanted
+    assert told == (
+        b'{"model":"m","x":%b,"stream":true,"stream_options":{"include_usage":true,"y":%b}}' % (odd, odd)
+    )
+    picture = b'{"model":"m","messages":[{"image_url":"data:abc"}],"x":%b}' % odd
+    assert prompt_size(picture)[0] <= len(picture)
+    going_on = continued(picture, "so far")
+    assert going_on is not None
+    assert b'"x":%b' % odd in going_on
+
+
+def test_a_name_that_is_no_text_is_asked_for_its_usage_all_the_same() -> None:
+    data = b'{"model":"m","\xff":1,"stream":true,"stream_options":{"include_usage":false}}'
+    told, _ = with_usage(data, read(data))
+    assert told == data[:-1] + b',"stream_options":{"include_usage":true}}'
+    assert continued(data, "so far") is None

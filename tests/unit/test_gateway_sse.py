@@ -53,6 +53,18 @@ def test_wherever_a_stream_is_cut_the_same_comes_out(strip: bool, end: bytes) ->
         assert 4 <= events.count <= 5
 
 
+@pytest.mark.parametrize("ends", [(b"\r\n\r\n", b"\n\n"), (b"\n\n", b"\r\n\r\n"), (b"\n\r\n", b"\r\n\n")])
+def test_lines_may_end_now_so_and_now_so(ends: tuple[bytes, bytes]) -> None:
+    """With both kinds of ends in one piece the usage was not found, and passed on unasked."""
+    said = [b"data: " + msgspec.json.encode(event) for event in (HI, USAGE, END)]
+    first, second = ends
+    data = said[0] + first + said[1] + second + b"\n" + said[2] + first
+    for pieces in ((data,), (data[:100], data[100:]), tuple(bytes([byte]) for byte in data)):
+        out, events = through(*pieces, strip=True)
+        assert out == said[0] + first + b"\n" + said[2] + first
+        assert events.usage is not None
+
+
 def test_usage_beside_content_is_read_and_stays() -> None:
     all_the_time = {**HI, "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}}
     for data in (stream(all_the_time), stream(all_the_time, END), stream(all_the_time, end=b"\r\n")):
@@ -164,3 +176,16 @@ def test_the_text_of_a_chat_is_put_together() -> None:
 )
 def test_what_counts_as_content(said: Any, is_content: bool) -> None:
     assert has_content(said) is is_content
+
+
+def test_what_is_no_text_goes_on_and_is_no_exception() -> None:
+    """A replica whose answer was no UTF-8 broke the connection of whoever read it."""
+    odd = b'data: {"choices":[{"delta":{"content":"\xff"}}],"\xff":1,"usage":{"total_tokens":3}}\n\n'
+    for strip in (True, False):
+        out, events = through(odd, odd, strip=strip)
+        assert out == odd + odd
+        assert events.content
+    assert text_of(odd) == ""
+    found = usage_in(odd.removeprefix(b"data: "))
+    assert found is not None
+    assert found.total == 3

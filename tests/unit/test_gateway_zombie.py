@@ -408,3 +408,73 @@ def test_amounts_read_well(count: float, text: str) -> None:
 def test_stretches_of_days_read_well() -> None:
     assert days(23 * DAY) == "23 days"
     assert days(3 * HOUR) == "3.0 h"
+
+
+def test_new_prompts_that_always_get_the_same_long_answer_are_clamped_when_it_was_otherwise_before() -> None:
+    life = Played(team=OFFICE)
+    for _ in range(4 * 48):
+        life.send(0.25, 60, new=True, answer_hash=life.fresh)
+    life.send(72, 7, new=True, completion_tokens=1024, answer_hash=5, **CUT)
+    assert life.grade() is Grade.TAG
+    life.send(24, 7, new=True, completion_tokens=1024, answer_hash=5, **CUT)
+    assert life.grade() is Grade.CLAMP
+    assert {"same_answers", "always_cut", "flat", "answers_changed"} <= life.names()
+    assert "it got the same answer again and again: all" in life.said.why
+    assert "it got many different answers until 5 days ago" in life.said.why
+
+
+def test_few_labels_are_no_same_answers() -> None:
+    life = Played(team=OFFICE)
+    life.send(48, 60, new=True)
+    life.send(100, 7, new=True, completion_tokens=100, answer_hash=5)
+    assert "same_answers" not in life.names()
+    assert life.grade() in (Grade.FINE, Grade.OBSERVE)
+
+
+def test_one_answer_of_its_own_a_day_is_enough_to_be_left_alone() -> None:
+    life = Played(team=OFFICE)
+    for day in range(5):
+        for other in range(4):
+            life.send(0.01, 7, new=True, answer_hash=100 + 10 * day + other)
+        life.send(24, 7, new=True, answer_hash=5)
+        assert "same_answers" not in life.names()
+
+
+TOOLS: dict[str, Any] = {"asks_tool": True}
+USED: dict[str, Any] = {"asks_tool": True, "brings_result": True}
+
+
+def test_an_agent_whose_tools_died_is_found_when_it_goes_in_circles() -> None:
+    life = Played(team=OFFICE)
+    life.send(48, 20, new=True, **USED)
+    assert "no_results" not in life.names()
+    life.send(30, 7, **TOOLS)
+    assert "no_results" in life.names()
+    assert "and 0 results came; they came until" in life.said.why
+    life.send(50, 7, **TOOLS)
+    assert life.grade() is Grade.CLAMP
+
+
+def test_whoever_only_wants_the_form_of_a_tool_call_is_fine() -> None:
+    life = Played(team=OFFICE)
+    assert life.send(100, 7, new=True, **TOOLS).grade in (Grade.FINE, Grade.OBSERVE)
+    assert "no_results" not in life.names()
+
+
+def test_an_agent_that_makes_room_for_one_that_wants_forms_is_not_clamped() -> None:
+    life = Played(team=OFFICE)
+    life.send(48, 20, new=True, **USED)
+    life.send(120, 7, new=True, **TOOLS)
+    assert "no_results" in life.names()
+    assert life.grade() not in (Grade.CLAMP, Grade.SUSPEND)
+
+
+def test_habits_that_an_older_gateway_kept_are_read() -> None:
+    life = Played()
+    life.send(14, 20, undelivered_tokens=500)
+    saved = msgspec.msgpack.decode(life.watch.save())
+    for name in ("looked", "said", "said_day", "tools", "results", "results_day"):
+        del saved["k"]["numbers"][name]
+    saved["k"]["rows"] = saved["k"]["rows"][: 4 * 9 * 24]
+    again = Watch.load(msgspec.msgpack.encode(saved))
+    assert again.judge(KEY, None, 0.0, life.wall) == life.said

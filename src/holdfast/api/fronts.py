@@ -1,42 +1,71 @@
-"""What a gateway is told of the world: `gateway.view.View`, made once a change for all who watch.
+"""What a gateway is told of the world: `gateway.view.View`, and then each `Change` of it, made once for all
+who watch.
 
 An upstream is a replica that gateways are told of (`core.gateway.fronted`), at the address of its node.
 """
 
+from collections import deque
+
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.gateway.fronted import ready, staying
 from holdfast.core.gateway.lender import clamp
 from holdfast.gateway.settings import Service, Upstream
-from holdfast.gateway.view import View
+from holdfast.gateway.view import NOTHING, View, difference
 from holdfast.model import workload as model
+from holdfast.model.gateway import Grade
 from holdfast.model.world import World
+
+NOBODY = View()
+CHANGES_KEPT = 1_000  # whoever is further behind is told all of it
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Fronts:
-    """The newest view, as bytes."""
+    """The newest view, and the last changes that led to it, as bytes."""
 
     def __init__(self) -> None:
         self._of: World | None = None
         self._length = -1
-        self._said = b""
+        self._view = NOBODY
+        self._whole = b""
+        self._changes: deque[bytes] = deque(maxlen=CHANGES_KEPT)
 
-    def said(self, world: World, length: int) -> bytes:
-        """`length` of the journal: with it the view may have changed."""
+    def look(self, world: World, length: int) -> int:
+        """The number of the last change. `length` of the journal: with it there may be another."""
         if world is not self._of or length != self._length:
-            self._of, self._length, self._said = world, length, _encode(view(world))
-        return self._said
+            self._of, self._length = world, length
+            now = view(world, self._view)
+            change = difference(self._view, now)
+            if change != NOTHING:
+                number = self._view.number + 1
+                self._view, self._whole = replace(now, number=number), b""
+                self._changes.append(_encode(replace(change, number=number)))
+        return self._view.number
+
+    def whole(self) -> bytes:
+        if not self._whole:
+            self._whole = _encode(self._view)
+        return self._whole
+
+    def since(self, number: int) -> list[bytes] | None:
+        """The changes after this one; None: they are not kept any more."""
+        missing = self._view.number - number
+        return None if missing > len(self._changes) else list(self._changes)[len(self._changes) - missing :]
 
 
-def view(world: World) -> View:
-    keys = world.keys.values()
+def view(world: World, before: View = NOBODY) -> View:
+    """A table that changed is another table: of one that did not, what was made before still holds."""
+    clamps = before.clamps
+    if world.keys is not before.keys:
+        clamps = {key.id: clamp(key) for key in world.keys.values() if key.grade is Grade.CLAMP}
     return View(
         services=tuple(service for name in world.fronted if (service := _service(world, name)) is not None),
-        keys=tuple(keys),
+        keys=world.keys,
         limits=world.limits,
-        clamps={key.id: clamp(key) for key in keys if clamp(key) < 1.0},
+        clamps=clamps,
     )
 
 

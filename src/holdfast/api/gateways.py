@@ -1,7 +1,7 @@
 """For gateways: what they go by, as it changes; quota to lend them; what they tell.
 
-The stream gives the whole view at once and again, whole, within a tenth of a second of any change. It ends
-when we do not lead any more: whoever reads it finds the next leader by asking anybody.
+The stream gives the whole view at once, and then what changes of it, within a tenth of a second. It ends when
+we do not lead any more: whoever reads it finds the next leader by asking anybody.
 """
 
 import asyncio
@@ -41,21 +41,27 @@ router = APIRouter(prefix="/v1/gateway", route_class=Operate, tags=["for gateway
     **gives(View, "services with their ready replicas, keys with their hashes, limits", also=AS_STREAM),
 )
 async def watch(request: Request, edge: ThisEdge) -> Response:
+    """A stream begins with an event `view`, all of it. Each `change` after it has a number one higher than
+    the last, and says what is new, other or gone."""
     if SSE not in request.headers.get("accept", ""):
-        said = edge.fronts.said(edge.plane.world, edge.plane.length)
-        return Response(said, media_type="application/json")
+        edge.fronts.look(edge.plane.world, edge.plane.length)
+        return Response(edge.fronts.whole(), media_type="application/json")
     edge.streams.check_room()
     return Stream(edge.streams, _stream(edge), SSE, request.state.lapsed)
 
 
 async def _stream(edge: Edge) -> AsyncGenerator[bytes]:
-    plane, last = edge.plane, b""
+    plane, fronts, told = edge.plane, edge.fronts, -1
     while plane.leading:
         length = plane.length
-        said = edge.fronts.said(plane.world, length)
-        if said != last:
-            last = said
-            yield b"event: view\ndata: %b\n\n" % said
+        number = fronts.look(plane.world, length)
+        if number != told:
+            changes = fronts.since(told) if told >= 0 else None
+            told = number
+            if changes is None:
+                yield b"event: view\ndata: %b\n\n" % fronts.whole()
+            else:
+                yield b"".join(b"event: change\ndata: %b\n\n" % change for change in changes)
         elif await plane.wait_for(length, KEEP_ALIVE_S) > length:
             await asyncio.sleep(SETTLE_S)
         else:

@@ -31,7 +31,7 @@ def observe(world: World, event: GatewayNews) -> None:
             others = {name: found for name, found in world.limits.items() if name != scope}
             world.limits = {**others, scope: limits} if limits != Limits() else others
         case ev.BudgetDrawn(drawn=drawn):
-            gone = [scope for scope in drawn if _key_of(scope) not in ("", *world.keys)]
+            gone = [scope for scope in drawn if (key_id := _key_of(scope)) and key_id not in world.keys]
             world.drawn = {**world.drawn, **{scope: n for scope, n in drawn.items() if scope not in gone}}
         case _:
             assert_never(event)

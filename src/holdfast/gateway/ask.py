@@ -2,8 +2,9 @@
 
 The body is decoded into the few fields that matter here; the rest is skipped, not built. What is added to
 it is spliced in at its end, so that a prompt of a megabyte is not encoded again. Where a client wrote a field
-that must be another, the whole is decoded and encoded: rare, and the only way to be sure that upstream reads
-what we counted.
+that must be another, the fields are taken apart and put together again, each but that one as it came: rare,
+and the only way to be sure that upstream reads what we counted. What is skipped need not be text, or a number
+that is known here: whoever decodes more than `Ask` must be ready for that.
 """
 
 from typing import Any
@@ -57,8 +58,13 @@ class NotReadable(Exception):
         self.param = param
 
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _decoder = msgspec.json.Decoder(Ask)
 _anything = msgspec.json.Decoder()
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_true, _false, _null = (msgspec.Raw(word) for word in (b"true", b"false", b"null"))
 
 
 def read(body: bytes) -> Ask:
@@ -87,16 +93,25 @@ def with_usage(body: bytes, ask: Ask, *, all_the_time: bool = False) -> tuple[by
     wanted = ask.stream_options is not None and bool(ask.stream_options.include_usage)
     if wanted and not all_the_time:
         return body, True
-    if ask.stream_options is None and b'"stream_options"' not in body:
-        cut = body.rstrip()
-        return cut[:-1] + b"," + (USAGE_ALL_THE_TIME if all_the_time else USAGE) + b"}", False
-    everything: dict[str, Any] = _anything.decode(body)
-    options = everything.get("stream_options") or {}
-    options["include_usage"] = True
+    if ask.stream_options is not None or b'"stream_options"' in body:
+        try:
+            return _told_otherwise(body, all_the_time), wanted
+        except NOT_JSON:  # a name that is no text: the last of two fields holds
+            pass
+    cut = body.rstrip()
+    return cut[:-1] + b"," + (USAGE_ALL_THE_TIME if all_the_time else USAGE) + b"}", wanted
+
+
+def _told_otherwise(body: bytes, all_the_time: bool) -> bytes:
+    """Where it says something else, or the same in other words."""
+    fields = _fields.decode(body)
+    said = fields.get("stream_options", _null)
+    options = {} if said == _null else _fields.decode(said)
+    options["include_usage"] = _true
     if all_the_time:
-        options["continuous_usage_stats"] = True
-    everything["stream_options"] = options
-    return msgspec.json.encode(everything), wanted
+        options["continuous_usage_stats"] = _true
+    fields["stream_options"] = msgspec.Raw(msgspec.json.encode(options))
+    return msgspec.json.encode(fields)
 
 
 def prompt_size(body: bytes) -> tuple[int, int]:
@@ -105,7 +120,7 @@ def prompt_size(body: bytes) -> tuple[int, int]:
         return len(body), 0
     try:
         everything = _anything.decode(body)
-    except (msgspec.DecodeError, RecursionError):  # it was read before: only its depth can be new
+    except NOT_JSON:
         return len(body), 0
     pieces, encoded = _media(everything)
     return max(0, len(body) - encoded), pieces
@@ -141,11 +156,15 @@ def _source(inner: Any) -> str:
 def continued(body: bytes, text: str) -> bytes | None:
     """The same question with the beginning of its answer, for an engine that goes on from there (vLLM and
     SGLang do). None: it cannot be asked so."""
-    everything = _anything.decode(body)
-    messages = everything.get("messages")
-    if not isinstance(messages, list) or (everything.get("n") or 1) != 1 or "tools" in everything:
+    try:
+        fields = _fields.decode(body)
+        messages = _items.decode(fields.get("messages", _null))
+    except NOT_JSON:
         return None
-    everything["messages"] = [*messages, {"role": "assistant", "content": text}]
-    everything["continue_final_message"] = True
-    everything["add_generation_prompt"] = False
-    return msgspec.json.encode(everything)
+    if _anything.decode(fields.get("n", _null)) not in (None, 0, 1) or "tools" in fields:
+        return None
+    begun = msgspec.json.encode({"role": "assistant", "content": text})
+    fields["messages"] = msgspec.Raw(msgspec.json.encode([*messages, msgspec.Raw(begun)]))
+    fields["continue_final_message"] = _true
+    fields["add_generation_prompt"] = _false
+    return msgspec.json.encode(fields)

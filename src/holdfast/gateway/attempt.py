@@ -35,7 +35,7 @@ class Try:
         if not self.known:
             self.known = True
             if up.content_type.startswith(b"text/event-stream"):
-                self.events = Events(strip=exchange.strip)
+                self.events = Events(strip=exchange.strip, reads=exchange.worker.looks())
         events = self.events
         if events is not None:
             came = data

@@ -19,6 +19,7 @@ from holdfast.gateway import ask as asks
 from holdfast.gateway import heads, replies
 from holdfast.gateway.admit import take
 from holdfast.gateway.attempt import Try
+from holdfast.gateway.glance import look
 from holdfast.gateway.replies import Answer
 from holdfast.gateway.sse import Usage, text_of, usage_at_end, usage_in
 from holdfast.gateway.up import Up, idle_connection
@@ -543,6 +544,7 @@ class Exchange:
         events = attempt.events if attempt is not None else None
         if not made and events is not None:
             made = events.count
+        said, asks_tool, brings_result = look(self, attempt)
         seen = Seen(
             prompt_hash=zlib.crc32(self.down.body),
             status=499 if self.left_early else self.status,
@@ -555,6 +557,9 @@ class Exchange:
             source_hash=self.down.peer_hash,
             agent_hash=self.down.agent_hash,
             model_hash=self.service.hash,
+            answer_hash=said,
+            asks_tool=asks_tool,
+            brings_result=brings_result,
         )
         self.worker.saw((self.key.id, self.worker.now(), seen))
 

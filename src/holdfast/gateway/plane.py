@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import httpx
 import msgspec
 
-from holdfast.gateway.view import View
+from holdfast.gateway.view import Change, View
 from holdfast.wire.address import is_loopback
 
 HOPS_MAX = 4
@@ -26,6 +27,9 @@ DENIED = (401, 403)
 # ValueError: it sent us to something that is no address
 TROUBLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError)
 CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)  # it may have been idle for too long
+
+
+T = TypeVar("T")
 
 
 class Away(Exception):
@@ -64,26 +68,30 @@ class ControlPlane:
                 asyncio.timeout(within_s),
                 self._answered("GET", WATCH, {}, b"", httpx.Timeout(within_s)) as response,
             ):
-                return _read(await response.aread())
+                return _read(await response.aread(), View)
         except (*TROUBLE, TimeoutError) as error:
             raise Away(_why(error)) from None
 
-    async def views(self) -> AsyncIterator[View]:
+    async def views(self) -> AsyncIterator[View | Change]:
         """As it is, and as it changes; ends when whoever told it does not lead any more."""
         timeout = httpx.Timeout(CONNECT_S, read=SILENT_S)
         headers = {"accept": "text/event-stream"}
         try:
             async with self._answered("GET", WATCH, headers, b"", timeout) as response:
-                said = b""
+                said = bytearray()
                 async for piece in response.aiter_bytes():
+                    looked = max(0, len(said) - 1)  # the end of an event may come in two
                     said += piece
                     if len(said) > LARGEST:
                         raise Away("what it says has no end")
-                    *events, said = said.split(b"\n\n")
+                    if said.find(b"\n\n", looked) < 0:
+                        continue
+                    *events, rest = bytes(said).split(b"\n\n")
+                    said = bytearray(rest)
                     for event in events:
-                        data = [line[6:] for line in event.splitlines() if line.startswith(b"data: ")]
+                        name, _, data = event.partition(b"\ndata: ")
                         if data:
-                            yield _read(data[0])
+                            yield _read(data, Change) if name == b"event: change" else _read(data, View)
         except TROUBLE as error:
             raise Away(_why(error)) from None
 
@@ -142,9 +150,9 @@ class ControlPlane:
         return {"authorization": f"Bearer {self.token}"}
 
 
-def _read(data: bytes) -> View:
+def _read(data: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(data, type=View)
+        return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Away(f"what it says cannot be read: {error}") from None
 

@@ -6,13 +6,20 @@ anything to look at. Only what comes before the first content is decoded, becaus
 still be had from another replica.
 """
 
+import re
+import zlib
 from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.gateway.ask import NOT_JSON
+from holdfast.gateway.glance import TOOLS
+
 TAIL_MAX = 1_048_576  # an event longer than this is passed on unread
 DONE = b"data: [DONE]"
 SAYS_USAGE = (b'"usage":{', b'"usage": {')
+EVENT = re.compile(rb"\r?\n|.+?\n\r?\n|.+", re.DOTALL)  # up to an empty line
+FINISHED = (b'"finish_reason":"', b'"finish_reason": "')
 TOO_LONG = (b'"finish_reason":"length"', b'"finish_reason": "length"')
 
 
@@ -52,10 +59,16 @@ _anything = msgspec.json.Decoder()
 class Events:
     """One stream. `feed` gives what goes on to the client."""
 
-    __slots__ = ("content", "count", "ended", "failed", "length", "strip", "tail", "usage")
+    __slots__ = (
+        "asks_tool", "content", "count", "ended", "failed", "length", "reads", "said", "strip", "tail",
+        "usage",
+    )  # fmt: skip
 
-    def __init__(self, *, strip: bool) -> None:
+    def __init__(self, *, strip: bool, reads: bool = False) -> None:
         self.strip = strip
+        self.reads = reads
+        self.said = 0  # a hash of its text, if it is read
+        self.asks_tool = False
         self.tail = b""
         self.usage: Usage | None = None
         self.content = False  # something that a person would see has come
@@ -70,11 +83,11 @@ class Events:
         if data.endswith(b"\n\n"):
             block, self.tail = data, b""
         else:
-            end = max(data.rfind(b"\n\n") + 2, data.rfind(b"\r\n\r\n") + 4)
-            if end < 4 and len(data) <= TAIL_MAX:  # neither was found
+            end = max(data.rfind(b"\n\n") + 2, data.rfind(b"\n\r\n") + 3)
+            if end < 3 and len(data) <= TAIL_MAX:  # neither was found
                 self.tail = data
                 return b""
-            if end < 4:
+            if end < 3:
                 self.content, self.tail = True, b""
                 return data
             block, self.tail = data[:end], data[end:]
@@ -91,8 +104,11 @@ class Events:
             self._look_for_content(block)
         if SAYS_USAGE[0] in block or SAYS_USAGE[1] in block:
             block = self._read_usage(block)
-        if TOO_LONG[0] in block or TOO_LONG[1] in block:
-            self.length = True
+        if FINISHED[0] in block or FINISHED[1] in block:
+            self.length = self.length or TOO_LONG[0] in block or TOO_LONG[1] in block
+            self.asks_tool = self.asks_tool or TOOLS[0] in block or TOOLS[1] in block
+        if self.reads:
+            self.said = zlib.crc32(text_of(block).encode(), self.said)
         if DONE in block:
             self.ended = self.content = True
         return block
@@ -104,7 +120,7 @@ class Events:
                 continue
             try:
                 decoded = _anything.decode(said)
-            except (msgspec.DecodeError, RecursionError):
+            except NOT_JSON:
                 self.content = True  # not what we know: nothing to wait for
                 return
             if isinstance(decoded, dict) and decoded.get("error"):
@@ -116,13 +132,11 @@ class Events:
 
     def _read_usage(self, block: bytes) -> bytes:
         kept = []
-        gap = b"\r\n\r\n" if b"\r\n\r\n" in block else b"\n\n"
-        events = block.split(gap)
-        for event in events:
+        for event in EVENT.findall(block):
             if SAYS_USAGE[0] in event or SAYS_USAGE[1] in event:
                 try:
                     read = _usage.decode(data_of(event))
-                except (msgspec.DecodeError, RecursionError):
+                except NOT_JSON:
                     kept.append(event)
                     continue
                 if read.usage is not None:
@@ -130,14 +144,15 @@ class Events:
                     if self.strip and read.choices is not None and not read.choices:
                         continue
             kept.append(event)
-        return gap.join(kept) if len(kept) != len(events) else block
+        return b"".join(kept)
 
 
 def data_of(event: bytes) -> bytes:
     """The data of one event: usually one line of it."""
+    event = event.rstrip(b"\r\n")
     if event.startswith(b"data: ") and b"\n" not in event:
         return event[6:]
-    lines = [line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")]
+    lines = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
     return b"\n".join(lines)
 
 
@@ -167,7 +182,7 @@ def text_of(block: bytes) -> str:
         try:
             decoded = _anything.decode(said)
             parts.append(decoded["choices"][0]["delta"].get("content") or "")
-        except (msgspec.DecodeError, KeyError, IndexError, TypeError, AttributeError):
+        except (*NOT_JSON, KeyError, IndexError, TypeError, AttributeError):
             continue
     return "".join(parts)
 
@@ -176,7 +191,7 @@ def usage_in(body: bytes) -> Usage | None:
     """The usage that a whole answer tells."""
     try:
         return _usage.decode(body).usage
-    except (msgspec.DecodeError, RecursionError):
+    except NOT_JSON:
         return usage_at_end(body)
 
 
@@ -192,6 +207,6 @@ def usage_at_end(tail: bytes) -> Usage | None:
         if depth == 0:
             try:
                 return msgspec.json.decode(tail[start : end + 1], type=Usage)
-            except (msgspec.DecodeError, RecursionError):
+            except NOT_JSON:
                 return None
     return None

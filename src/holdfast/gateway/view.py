@@ -1,6 +1,11 @@
-"""All that a gateway behind a control plane goes by: whole, each time anything of it changes."""
+"""All that a gateway behind a control plane goes by: whole when it connects, then what changes of it.
+
+A view is whole, so nothing can be missed by whoever has just come. With thousands of keys it is megabytes,
+and most changes are of one key: these are sent by themselves, numbered, so that a gap would be seen.
+"""
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -8,12 +13,66 @@ from msgspec.structs import replace
 from holdfast.gateway.settings import Service
 from holdfast.model.gateway import Key, Limits
 
+T = TypeVar("T")
+
 
 class View(msgspec.Struct, frozen=True):
     services: tuple[Service, ...] = ()
-    keys: tuple[Key, ...] = ()  # with the hashes of their secrets
+    keys: dict[str, Key] = {}  # by id, with the hashes of their secrets
     limits: dict[str, Limits] = {}  # by scope
     clamps: dict[str, float] = {}  # of keys held back: the share that they get
+    number: int = 0  # of the last change that is in it
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    number: int = 0
+    services: tuple[Service, ...] | None = None  # all of them; None: as before
+    keys: dict[str, Key] = {}  # new, or other than before
+    gone: tuple[str, ...] = ()  # keys; with one that is another under an old name, both
+    limits: dict[str, Limits] = {}  # none at all: not limited any more
+    clamps: dict[str, float] = {}  # 1.0: not held back any more
+
+
+NOTHING = Change()
+
+
+def difference(before: View, after: View) -> Change:
+    """What makes the one the other; NOTHING but for its number, if they say the same."""
+    keys, gone = {}, []
+    if before.keys is not after.keys:
+        gone = [id for id in before.keys if id not in after.keys]
+        for id, key in after.keys.items():
+            old = before.keys.get(id)
+            if old is key or old == key:
+                continue
+            keys[id] = key
+            if old is not None and old.hash != key.hash:
+                gone.append(id)
+    return Change(
+        services=after.services if after.services != before.services else None,
+        keys=keys,
+        gone=tuple(gone),
+        limits=_other(before.limits, after.limits, Limits()),
+        clamps=_other(before.clamps, after.clamps, 1.0),
+    )
+
+
+def _other(before: dict[str, T], after: dict[str, T], none: T) -> dict[str, T]:
+    if before is after:
+        return {}
+    names = (*after, *(name for name in before if name not in after))
+    return {name: said for name in names if (said := after.get(name, none)) != before.get(name, none)}
+
+
+def changed(view: View, change: Change) -> View:
+    gone = {id for id in change.gone if id not in change.keys}
+    return View(
+        services=view.services if change.services is None else change.services,
+        keys={id: key for id, key in (view.keys | change.keys).items() if id not in gone},
+        limits={scope: each for scope, each in (view.limits | change.limits).items() if each != Limits()},
+        clamps={id: share for id, share in (view.clamps | change.clamps).items() if share < 1.0},
+        number=change.number,
+    )
 
 
 def together(seen: Iterable[Service], own: Iterable[Service]) -> tuple[Service, ...]:

@@ -1,7 +1,8 @@
 """Follows what the control plane says, and goes on by the last of it when there is none.
 
-The view is always whole, so nothing can be missed: what changed is found by comparing it with the one before.
-It is kept on disk, and a gateway that starts while the control plane is away starts from there.
+A view is whole, so nothing can be missed: what changed is found by comparing it with the one before. After it
+only changes come, as long as the connection holds; if the number of one is not the next, we connect anew. The
+view is kept on disk, and a gateway that starts while the control plane is away starts from there.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ import structlog
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import write_whole
 from holdfast.gateway.plane import Away, ControlPlane, Denied
-from holdfast.gateway.view import View, together
-from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.gateway.view import NOTHING, Change, View, changed, difference, together
+from holdfast.model.gateway import Grade, Key
 
 FIRST_WITHIN_S = 3.0
 AGAIN_S = (0.1, 0.2, 0.5, 1.0, 2.0)
@@ -80,8 +81,11 @@ class Watch:
             wait = _again(tries)
             tries += 1
             try:
-                async for view in self.plane.views():
-                    self.apply(view)
+                async for said in self.plane.views():
+                    if isinstance(said, View):
+                        self.apply(said)
+                    else:
+                        self.follow(said)
                     self._say("")
                     tries = 0
             except Away as away:
@@ -118,40 +122,38 @@ class Watch:
     # what changed
 
     def apply(self, view: View) -> None:
-        before, self.view = self.view, view
-        if view == before:
-            return
+        """All of it: the first, or the first after a pause."""
+        change = difference(self.view, view)
+        self.view = view
+        if change != NOTHING:
+            self._carry_out(change, self.view)
+
+    def follow(self, change: Change) -> None:
+        if change.number != self.view.number + 1:
+            raise Away(f"change {change.number} came after {self.view.number}")
+        self.view = changed(self.view, change)
+        self._carry_out(change, self.view)
+
+    def _carry_out(self, change: Change, view: View) -> None:
         self._kept = False
-        self._keys(before, view)
         keeper = self.keeper
-        for scope in before.limits.keys() | view.limits.keys():
-            limits = view.limits.get(scope, Limits())
-            if before.limits.get(scope, Limits()) != limits:
-                keeper.put_limits(scope, limits)
-        for key in before.clamps.keys() | view.clamps.keys():
-            share = view.clamps.get(key, 1.0)
-            if before.clamps.get(key, 1.0) != share:
-                keeper.clamp(key, share)
+        before = keeper.ring.fixed
+        keeper.ring.fixed = view.keys
+        for id in change.gone:
+            keeper.drop_key(id)
+            keeper.watch.forget(id)
+        for id, key in change.keys.items():
+            self._put(None if id in change.gone else before.get(id), key)
+        for scope, limits in change.limits.items():
+            keeper.put_limits(scope, limits)
+        for id, share in change.clamps.items():
+            keeper.clamp(id, share)
         services = together(view.services, keeper.wanted.services)
         if services != keeper.services:
             keeper.put_services(services)
 
-    def _keys(self, before: View, view: View) -> None:
-        keeper = self.keeper
-        old, new = {key.id: key for key in before.keys}, {key.id: key for key in view.keys}
-        keeper.ring.fixed = new
-        for id in old.keys() - new.keys():
-            keeper.drop_key(id)
-            keeper.watch.forget(id)
-        for id, key in new.items():
-            if old.get(id) != key:
-                self._put(old.get(id), key)
-
     def _put(self, before: Key | None, key: Key) -> None:
-        if before is not None and before.hash != key.hash:  # another key under an old name
-            self.keeper.drop_key(key.id)
-            self.keeper.watch.forget(key.id)
-        elif before is not None and before.grade is not Grade.FINE and key.grade is Grade.FINE:
+        if before is not None and before.grade is not Grade.FINE and key.grade is Grade.FINE:
             self.keeper.watch.restore(key.id)
         self.keeper.put_key(key)
 

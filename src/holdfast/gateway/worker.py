@@ -29,6 +29,7 @@ from holdfast.gateway.connect import Connector
 from holdfast.gateway.counts import Counted, Counts, counted
 from holdfast.gateway.down import Down
 from holdfast.gateway.exchange import ANYBODY, Exchange
+from holdfast.gateway.glance import LOOK_EVERY
 from holdfast.gateway.messages import SawOne
 from holdfast.gateway.replies import Answer
 from holdfast.gateway.service import Service
@@ -76,7 +77,7 @@ class Worker:
         self._wanting: set[str] = set()
         self._saw: list[SawOne] = []
         self._guesses: OrderedDict[str, Bucket] = OrderedDict()
-        self.learned = 0
+        self.learned = self._looks = 0
         self._ids = 0
         self._id_start = f"req-{os.urandom(5).hex()}".encode()
         self._probing: dict[str, asyncio.Task[None]] = {}
@@ -135,6 +136,11 @@ class Worker:
     def saw(self, one: SawOne) -> None:
         if len(self._saw) < SAW_MAX:
             self._saw.append(one)
+
+    def looks(self) -> bool:
+        """Is this the one of some that is looked at more closely?"""
+        self._looks = (self._looks + 1) % LOOK_EVERY
+        return not self._looks
 
     # quota that must be borrowed first
 

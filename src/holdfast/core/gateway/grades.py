@@ -75,6 +75,7 @@ SUSPEND_AFTER_MS: Final = {Case.CERTAIN: 7 * DAY, Case.WASTE: 7 * DAY}
 
 
 BEARS_OUT_WASTE: Final = {"unread_long", "no_back_off", "woken"}
+CHANGED: Final = {"changed", "answers_changed"}
 
 
 class Course(msgspec.Struct):
@@ -110,7 +111,7 @@ def case(reasons: Sequence[Reason]) -> Case:
         return Case.WASTE
     if "woken" in names and same >= 2:
         return Case.WOKEN
-    if {"flat", "changed"} <= names and same >= 3:
+    if "flat" in names and names & CHANGED and same >= 3:
         return Case.SAMENESS
     return Case.NONE
 

@@ -8,6 +8,8 @@ the ring:
 - which prompts were answered, as a bitmap of 512 bits (linear counting: with u of m bits unset there were
   about m ln(m / u) of them, exact enough below 1,000 and "many" above), for the hour, for today and for
   yesterday;
+- of one request in some, which it is enough to look at more closely: which long answers it got, as a bitmap
+  of 64 bits, and how often the model asked for a tool and a request brought the result of one;
 - what the key usually takes at each hour of the day: a centre and a spread of log(1 + tokens), both moved
   by a bounded step, so that they follow the median and the median deviation and one wild night moves them
   little;
@@ -37,7 +39,8 @@ from holdfast.model.units import DAY, HOUR, Instant, Millis
 
 HOURS: Final = 24
 REQUESTS, ANSWERED, PROMPT, OUTPUT, UNREAD, CAPPED, DISTINCT, REFUSED, AGAIN = range(9)
-COLUMNS: Final = 9
+LOOKED, TOOLS, RESULTS = range(9, 12)
+COLUMNS: Final = 12
 
 LEARN_GAP: Final = 0.02  # weight of the newest gap: about the last 50
 PAUSE_S: Final = 3600.0  # a longer gap is a pause and says nothing of the rhythm
@@ -46,6 +49,9 @@ LONG_OUTPUT: Final = 256  # a probe or a classifier that may say 16 tokens is al
 PROMPT_BITS: Final = 512
 FEW_PROMPTS: Final = 32
 MANY_PROMPTS: Final = 128  # in a day: one that exchanges its few prompts is still one of few
+ANSWER_BITS: Final = 64
+MANY_ANSWERS: Final = 24  # in a day, of those looked at
+RESULTS_MIN: Final = 20  # on a day that shows that it answers its tools
 SOURCE_BITS: Final = 256
 FEW_SOURCES: Final = 8
 KIND_BITS: Final = 64
@@ -54,7 +60,7 @@ LEARN_USUAL: Final = 0.15  # of a day: about the last week
 SPREAD_MIN: Final = 0.2  # in logs: nobody is steadier than a fifth
 
 
-class Seen(msgspec.Struct, frozen=True, gc=False):
+class Seen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One finished request, as the gateway saw it. Hashes are integers from 0 that are the same
     after a restart."""
 
@@ -69,6 +75,10 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     source_hash: int
     agent_hash: int
     model_hash: int
+    # of one in some only
+    answer_hash: int = 0  # 0: not looked at, or no text
+    asks_tool: bool = False  # its answer ends with a question to a tool
+    brings_result: bool = False  # a tool's, for the model
 
 
 class Stretch(msgspec.Struct, frozen=True, gc=False):
@@ -84,6 +94,9 @@ class Stretch(msgspec.Struct, frozen=True, gc=False):
     distinct: float
     refused: float
     again: float
+    looked: float  # at answers long enough to tell them apart
+    tools: float
+    results: float
 
     @property
     def tokens(self) -> float:
@@ -95,21 +108,26 @@ class Habits:
 
     __slots__ = (
         "again", "agents", "answered", "bits", "bits_day", "bits_today", "bits_yesterday", "capped", "days",
-        "first_at", "gap_mean", "gap_var", "hour", "hour_ends", "last_at", "last_now", "met", "models",
-        "new_source_at", "off", "output", "prompt", "refused", "refused_at", "refused_hash", "requests",
-        "rows", "slept_ms", "sources", "spread", "stranger", "stranger_at", "stranger_new",
-        "stranger_tokens", "unread", "usual", "varied_day", "woke_at",
+        "first_at", "gap_mean", "gap_var", "hour", "hour_ends", "last_at", "last_now", "looked", "met",
+        "models", "new_source_at", "off", "output", "prompt", "refused", "refused_at", "refused_hash",
+        "requests", "results", "results_day", "rows", "said", "said_day", "said_today", "said_yesterday",
+        "slept_ms", "sources", "spread", "stranger", "stranger_at", "stranger_new", "stranger_tokens",
+        "tools", "unread", "usual", "varied_day", "woke_at",
     )  # fmt: skip
 
     def __init__(self, wall: Instant) -> None:
         self.requests = self.answered = self.prompt = self.output = self.unread = 0
         self.capped = self.refused = self.again = self.bits = 0
+        self.looked = self.said = self.tools = self.results = 0
         self.hour = wall // HOUR
         self.hour_ends = (self.hour + 1) * HOUR
         self.rows = array("f", bytes(4 * COLUMNS * HOURS))
         self.bits_today = self.bits_yesterday = 0
         self.bits_day = self.hour // HOURS
         self.varied_day = -1  # the last on which it sent many prompts
+        self.said_today = self.said_yesterday = 0
+        self.said_day = -1  # the last on which it got many answers
+        self.results_day = -1  # the last on which it brought the results of its tools
         self.usual = array("f", bytes(4 * HOURS))  # log(1 + tokens)
         self.spread = array("f", bytes(4 * HOURS))
         self.off = 0.0  # by how many spreads the last whole hour was above what is usual
@@ -153,6 +171,13 @@ class Habits:
                 self._meet(seen, wall)
             if seen.source_hash == self.stranger:
                 self.stranger_tokens += output + seen.prompt_tokens
+            if seen.answer_hash and output >= LONG_OUTPUT:
+                self.looked += 1
+                self.said |= 1 << (seen.answer_hash % ANSWER_BITS)
+            if seen.asks_tool:
+                self.tools += 1
+            if seen.brings_result:
+                self.results += 1
         elif status < 500 and status != 499 and status != 408:
             self.refused += 1
             if seen.prompt_hash == self.refused_hash and now - self.refused_at < AGAIN_S:
@@ -196,17 +221,26 @@ class Habits:
         self.hour_ends = (hour + 1) * HOUR
         self.requests = self.answered = self.prompt = self.output = self.unread = 0
         self.capped = self.refused = self.again = self.bits = 0
+        self.looked = self.said = self.tools = self.results = 0
 
     def _file(self) -> None:
         counts = self._present()
         self.rows[self.hour % HOURS :: HOURS] = array("f", counts)
         day = self.hour // HOURS
         if day != self.bits_day:
-            self.bits_yesterday = self.bits_today if day == self.bits_day + 1 else 0
-            self.bits_today, self.bits_day = 0, day
+            next_day = day == self.bits_day + 1
+            self.bits_yesterday = self.bits_today if next_day else 0
+            self.said_yesterday = self.said_today if next_day else 0
+            self.bits_today, self.said_today, self.bits_day = 0, 0, day
         self.bits_today |= self.bits
+        self.said_today |= self.said
         if distinct(self.bits_today) > MANY_PROMPTS:
             self.varied_day = day
+        if distinct(self.said_today, ANSWER_BITS) > MANY_ANSWERS:
+            self.said_day = day
+        lately = self.last(HOURS)
+        if lately.results >= max(RESULTS_MIN, lately.tools / 2):
+            self.results_day = day
         self._learn(self.hour, counts[PROMPT] + counts[OUTPUT])
 
     def _learn(self, hour: int, tokens: float) -> None:
@@ -236,6 +270,9 @@ class Habits:
             distinct(self.bits),
             self.refused,
             self.again,
+            self.looked,
+            self.tools,
+            self.results,
         )
 
     def last(self, hours: int) -> Stretch:
@@ -258,14 +295,19 @@ class Habits:
         return distinct(self.bits | self.bits_today | self.bits_yesterday)
 
     @property
+    def answers(self) -> int:
+        """About how many different long answers it got since yesterday began, of those looked at."""
+        return distinct(self.said | self.said_today | self.said_yesterday, ANSWER_BITS)
+
+    @property
     def gap_cv(self) -> float:
         """How irregular the requests come: 0 like a clock, 1 by chance."""
         return math.sqrt(self.gap_var) / self.gap_mean if self.gap_mean > 0 else math.inf
 
 
-def distinct(bits: int) -> int:
-    unset = PROMPT_BITS - bits.bit_count()
-    return round(PROMPT_BITS * math.log(PROMPT_BITS / max(unset, 0.5)))
+def distinct(bits: int, size: int = PROMPT_BITS) -> int:
+    unset = size - bits.bit_count()
+    return round(size * math.log(size / max(unset, 0.5)))
 
 
 def idle_ms(habits: Habits, wall: Instant) -> Millis:

@@ -13,12 +13,14 @@ families, and what they may do together is decided in `grades`:
   that is mended before dinner is not yet a zombie. A worker that polls its full quota without back-off is
   refused 97 % of the time and is healthy all the same, because what gets through is always something new.
   Only 4xx count: when *we* have no capacity (5xx), asking again is not its fault.
-- *sameness*: few prompts, always cut at their limit (and that limit not small), regular as a clock, as busy
-  at three in the morning as at noon. Each of them is weak, and all of them together fit a soak test over a
-  weekend: they must last longer than one. And they must be a change: a key that was never otherwise was
-  made so, to watch or to warm something, and no habit tells it from one that was born a zombie.
+- *sameness*: few prompts, always cut at their limit (and that limit not small), the same long answer again
+  and again, tools whose results never come, regular as a clock, as busy at three in the morning as at noon.
+  Each of them is weak, and all of them together fit a soak test over a weekend: they must last longer than
+  one. And they must be a change: a key that was never otherwise was made so, to watch or to warm something,
+  and no habit tells it from one that was born a zombie. So a loop that is always cut is found if it had
+  another life before, not if it was born so.
 - *context*: it slept for two weeks or more, and then took a good part of its quota within an hour; or it
-  sent many prompts on some day, and sends few now.
+  sent many prompts on some day, and sends few now; or got many answers, and gets few now.
 - *drain*: it takes far more than is usual for it at this hour. A launch does that, so it never counts
   alone.
 
@@ -28,9 +30,14 @@ hour.
 A new source is another matter: a key that leaked is used by somebody, and its owner must hear of it, so it
 is a finding of its own and no part of the score.
 
-Not taken from the list of signs that was asked for: identical outputs and tools that are never answered
-(the gateway does not read answers), and the time until the quota is exhausted (drain with another unit).
-The numbers were chosen on seeds 1 to 40 of `python -m bench zombies`, which reports on others.
+Answers are told apart by a hash of their text, of one request in some. A classifier has few answers and is
+healthy, so only those count that are longer than any label. That a tool's result never comes is no sign by
+itself either: many ask for a tool call to have their answer in a form, and end there. It is one for a key
+that used to bring results, and even then an agent may have been exchanged for such a form: only with few
+prompts or few answers beside it does it weigh enough for more than a tag.
+
+Not taken from the list of signs that was asked for: the time until the quota is exhausted (drain with another
+unit). The numbers were chosen on seeds 1 to 40 of `python -m bench zombies`, which reports on others.
 """
 
 import enum
@@ -69,6 +76,10 @@ REPEATS_MIN: Final = 8  # each, on average
 REPEATED_MIN: Final = 50
 CAPPED_SHARE: Final = 0.95
 CAPPED_MIN: Final = 50
+FEW_ANSWERS: Final = 3
+LOOKED_MIN: Final = 50
+TOOLS_MIN: Final = 50  # of the answers looked at
+RESULTS_SHARE: Final = 0.05
 REGULAR_CV: Final = 0.15
 REGULAR_MIN: Final = 100
 FLAT_LEAST: Final = 0.5  # of its average: the quietest of the last 23 hours
@@ -214,6 +225,8 @@ def _sameness(habits: Habits, short: Stretch, day: Stretch, team: Team | None) -
     if day.capped >= CAPPED_MIN and day.capped >= CAPPED_SHARE * day.answered:
         text = f"{_percent(day.capped, day.answered)} of its answers in 24 h ran into their token limit"
         found.append(Reason("always_cut", Family.SAMENESS, 0.45, text))
+    found += _same_answers(habits, day)
+    found += _no_results(habits, day)
     if habits.gap_cv < REGULAR_CV and day.requests >= REGULAR_MIN:
         text = f"a request every {habits.gap_mean:.3g} s, regular as a clock"
         found.append(Reason("regular", Family.SAMENESS, 0.3, text))
@@ -237,11 +250,38 @@ def _repeats(habits: Habits, short: Stretch, day: Stretch) -> list[Reason]:
     text = f"it sent {same} again and again: {amount(stretch.answered)} requests in {stretch.hours} h"
     found = [Reason("repeats", Family.SAMENESS, 0.5, text)]
     if habits.varied_day >= 0:
-        ago = habits.hour // HOURS - habits.varied_day
-        until = f"{many(ago, 'day')} ago" if ago > 0 else "today"
-        text = f"it sent many different prompts until {until}"
+        text = f"it sent many different prompts until {_until(habits, habits.varied_day)}"
         found.append(Reason("changed", Family.CONTEXT, 0.0, text))
     return found
+
+
+def _same_answers(habits: Habits, day: Stretch) -> list[Reason]:
+    """Since yesterday, and not in each hour of a night: people may sleep while a probe goes on."""
+    answers = habits.answers
+    if not 0 < answers <= FEW_ANSWERS or day.looked < LOOKED_MIN:
+        return []
+    same = "the same answer" if answers == 1 else f"the same {answers} answers"
+    text = f"it got {same} again and again: all {amount(day.looked)} that were looked at in 24 h"
+    found = [Reason("same_answers", Family.SAMENESS, 0.5, text)]
+    if habits.said_day >= 0:
+        text = f"it got many different answers until {_until(habits, habits.said_day)}"
+        found.append(Reason("answers_changed", Family.CONTEXT, 0.0, text))
+    return found
+
+
+def _no_results(habits: Habits, day: Stretch) -> list[Reason]:
+    if habits.results_day < 0 or day.tools < TOOLS_MIN or day.results > RESULTS_SHARE * day.tools:
+        return []
+    text = (
+        f"the model asked for a tool in {amount(day.tools)} of the answers looked at in 24 h, and "
+        f"{amount(day.results)} results came; they came until {_until(habits, habits.results_day)}"
+    )
+    return [Reason("no_results", Family.SAMENESS, 0.45, text)]
+
+
+def _until(habits: Habits, day: int) -> str:
+    ago = habits.hour // HOURS - day
+    return f"{many(ago, 'day')} ago" if ago > 0 else "today"
 
 
 def _woken(key: Key, habits: Habits, wall: Instant) -> list[Reason]:

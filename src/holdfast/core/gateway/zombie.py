@@ -72,7 +72,8 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 ARRAYS = ("rows", "usual", "spread")
-WIDE = ("bits", "bits_today", "bits_yesterday", "sources")  # more than 64 bits: written as hexadecimal
+# 64 bits and more: written as hexadecimal
+WIDE = ("bits", "bits_today", "bits_yesterday", "said", "said_today", "said_yesterday", "sources")
 MONOTONIC = ("last_now", "refused_at")  # another process's clock means nothing
 NUMBERS = tuple(name for name in Habits.__slots__ if name not in ARRAYS and name not in MONOTONIC)
 
@@ -167,8 +168,8 @@ def _saved(habits: Habits, course: Course | None) -> Saved:
 def _loaded(saved: Saved) -> Habits:
     habits = Habits(0)
     for name in NUMBERS:
-        value = saved.numbers[name]
+        value = saved.numbers.get(name, getattr(habits, name))  # one before us may not have known it
         setattr(habits, name, int(value, 16) if isinstance(value, str) else value)
     for name in ARRAYS:
-        setattr(habits, name, array("f", getattr(saved, name)))
+        setattr(habits, name, array("f", getattr(saved, name).ljust(4 * len(getattr(habits, name)), b"\0")))
     return habits
