@@ -93,7 +93,7 @@ def up(data: bytes) -> None:
         assert (got.complete, got.kept and alike.kept) == (alike.complete, alike.kept)
     assert held(got.up) <= ups.HEAD_MAX + len(whole)
     if got.complete and alike.complete:
-        assert (got.up.status, got.up.lines, got.body) == (alike.up.status, alike.up.headers, alike.body)
+        assert (got.up.status, got.up.lines, got.body) == (alike.up.status, alike.up.lines, alike.body)
         assert (got.up.status, got.body) == answer_by_another(whole, is_head=is_head)
 
 
