@@ -21,7 +21,8 @@ from time import perf_counter
 import msgspec
 import numpy as np
 
-from bench._zombie_traces import Trace, Truth, lives, monotonic
+from bench._zombie_life import Trace, Truth, monotonic
+from bench._zombie_traces import lives
 from holdfast.core.gateway.zombie import Judgement, Seen, Watch
 from holdfast.gateway.glance import LOOK_EVERY
 from holdfast.model.gateway import Grade

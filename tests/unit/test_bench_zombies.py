@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bench import zombies
-from bench._zombie_traces import HEALTHY, ZOMBIES, Life, Trace, Truth, lives
+from bench._zombie_life import Life, Trace, Truth
+from bench._zombie_traces import HEALTHY, ZOMBIES, lives
 from bench.zombies import Found, count, five_times, follow
 from holdfast.model.units import HOUR, NEVER
 
