@@ -214,6 +214,10 @@ class Up(asyncio.Protocol):
             self._fresh()
             self.status = 0
         elif not self.open:
+            line = data.find(b"\r\n", 0, 5)
+            if SIZES.get(data[:line]) == len(data) - line - 4 and data[-2:] == b"\r\n":
+                asked.replied(self, data[line + 2 : -2], data)  # just one, as nearly always
+                return
             chunks, self.open = whole_chunks(data)
             if not self.open:
                 asked.replied(self, chunks[0] if len(chunks) == 1 else b"".join(chunks), data)
