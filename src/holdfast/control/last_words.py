@@ -29,6 +29,7 @@ class LastWords:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[str, Tail] = {}
+        self._going: dict[str, Tail] = {}  # to the store, just now
         self._size = 0  # of those that wait
         self._writing: asyncio.Task[None] | None = None
 
@@ -44,14 +45,16 @@ class LastWords:
 
     async def _write(self) -> None:
         while self._waiting:
-            batch, self._waiting, self._size = tuple(self._waiting.values()), {}, 0
+            self._going, self._waiting, self._size = self._waiting, {}, 0
             try:
-                await self._store.keep_tails(batch)
+                await self._store.keep_tails(tuple(self._going.values()))
             except PortError as error:
-                log.warning("last words dropped", count=len(batch), why=str(error))
+                log.warning("last words dropped", count=len(self._going), why=str(error))
+        self._going = {}
 
     async def of(self, replica: str) -> Tail | None:
-        return self._waiting.get(replica) or await self._store.tail(replica)
+        here = self._waiting.get(replica) or self._going.get(replica)
+        return here or await self._store.tail(replica)
 
     async def close(self) -> None:
         if self._writing is not None:
