@@ -30,7 +30,7 @@ def keep_tails(told: Sequence[Tail], connection: Connection) -> None:
         }
         for tail in told
     ]
-    for names in _batched([row["replica"] for row in rows]):
+    for names in _batched([storable(tail.replica) for tail in told]):
         connection.execute(delete(tails).where(tails.c.replica.in_(names)))
     connection.execute(insert(tails), rows)
     if connection.execute(select(func.sum(tails.c.size))).scalar_one() > TAILS_BYTES_MAX:
