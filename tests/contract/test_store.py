@@ -600,6 +600,13 @@ def test_the_end_of_what_a_replica_wrote_comes_back_as_it_was(store: Store, run:
     assert run(store.tail("web/0.1")) == tail("web/0.1", b"again")
 
 
+def test_a_great_many_that_end_together_are_kept_as_far_as_there_is_room(store: Store, run: Run) -> None:
+    many = 70_000  # more than a database takes as values of one statement
+    run(store.keep_tails(tuple(tail(f"web/{number}.1", b"x", at=NOW + number) for number in range(many))))
+    assert run(store.tail(f"web/{many - 1}.1")) is not None
+    assert run(store.tail("web/0.1")) is None
+
+
 def test_of_too_much_that_replicas_wrote_the_oldest_goes(store: Store, run: Run) -> None:
     for number in range(20):
         run(store.keep_tails((tail(f"web/0.{number}", b"x" * (TAILS_BYTES_MAX // 16), at=NOW + number),)))

@@ -313,6 +313,17 @@ async def test_a_pool_is_not_deleted_while_nobody_can_end_its_nodes_or_a_start_w
         assert "std" in api.plane.world.pools
 
 
+async def test_a_pool_that_is_being_deleted_is_made_anew_by_whoever_applies_it_as_it_is() -> None:
+    async with served("n1") as api:
+        closed = "kind: pool\nname: fleet\nprovider: join\nmin: 0\nmax: 0\n"
+        await api.apply(closed)
+        await api.plane.tell(ev.PoolDeleted(at=api.plane.now(), pool="fleet"))
+        assert (await api.get("/v1/pools"))[0]["deleted"]
+        (again,) = await api.apply(closed)
+        assert again["outcome"] == "created"
+        assert not (await api.get("/v1/pools"))[0]["deleted"]
+
+
 async def test_a_workload_is_scaled_paused_resumed_and_deleted() -> None:
     async with served("n1", "n2") as api:
         await api.apply(WEB)

@@ -243,7 +243,7 @@ class Talkative(EmulatedAgent):
     """An agent with a log to read."""
 
     log = b"".join(b"line %d\n" % number for number in range(1_000))
-    forgets = False
+    forgets = ""  # why nothing can be read; it may say anything
     asked: list[ReadLog]
     stopped: list[int]
 
@@ -252,7 +252,7 @@ class Talkative(EmulatedAgent):
             case ReadLog(request=request, offset=offset, follow=follow):
                 self.asked.append(message)
                 if self.forgets:
-                    self.send(LogPart(request, b"", end=True, why=f"nothing of {message.replica} is here"))
+                    self.send(LogPart(request, b"", end=True, why=self.forgets))
                     return
                 data = self.log[offset:]
                 for start in range(0, len(data), 1_000):
@@ -351,12 +351,38 @@ async def test_the_end_of_a_log_is_kept_when_its_replica_has_ended_and_its_node_
         assert await api.plane.store.tail("web/0.9") is None, "nobody speaks for another's replica"
 
 
-async def test_a_node_that_has_forgotten_a_log_is_not_the_last_word() -> None:
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        ("nothing of web/0.9 is here", "nothing of web/0.9 is here"),
+        ("Gerät voll\r\nSet-Cookie: a=b", "Ger?t voll??Set-Cookie: a=b"),
+        ("\u2717" * 100_000, "?" * 200),
+    ],
+)
+async def test_a_node_that_has_forgotten_a_log_is_not_the_last_word(why: str, told: str) -> None:
     async with served("n1") as api:
         agent = await talkative(api)
-        agent.forgets = True
+        agent.forgets = why
         tail = Tail("web/0.9", "n1", b"bye\n", written=4, at=1)
         await api.plane.store.keep_tails((tail,))
         kept = await api.client.get("/v1/log?replica=web/0.9")
+        assert kept.status_code == 200, kept.text
         assert kept.content == b"bye\n"
-        assert kept.headers["holdfast-note"].endswith("nothing of web/0.9 is here; this is all that it wrote")
+        assert kept.headers["holdfast-note"] == f"web/0.9 has ended and {told}; this is all that it wrote"
+        assert "set-cookie" not in kept.headers
+
+
+async def test_a_log_is_not_longer_than_a_store_can_count() -> None:
+    async with served("n1") as api:
+        agent = await talkative(api)
+        report = Report("web/0.1", "ended", Ended.FAILED, why="exit code 1")
+        first = agent.machine.first_report + len(agent.machine.reports)
+        agent.send(Reports(first, (report,), {"web/0.1": Wrote(b"bye\n", 2**64 - 1)}))
+        await until(lambda: "web/0.1" not in api.plane.world.replicas)
+        agent.hang_up()
+        await until(lambda: api.plane.hub.connected("n1") is None)
+        kept = await api.client.get("/v1/log?replica=web/0.1")
+        assert kept.content == b"bye\n"
+        tail = await api.plane.store.tail("web/0.1")
+        assert tail is not None
+        assert tail.written < 2**63

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.control import hub as hub_module
 from holdfast.core.index import put_node
-from holdfast.model.event import PoolApplied
+from holdfast.model.event import PoolApplied, PoolDeleted
 from holdfast.model.node import NodeState
 from holdfast.model.resources import Resources
 from holdfast.model.units import HOUR
@@ -161,6 +161,20 @@ async def test_a_pool_that_is_not_there_is_refused() -> None:
         await ready(world, plane)
         refused = await refusal(world, plane, stranger(world, "n1", await token(world, "t")))
         assert (refused.code, "fleet" in refused.hint) == ("pool", True)
+
+
+async def test_a_pool_that_is_being_deleted_takes_nobody_and_no_token_is_used_up_for_that() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await world.joined(plane, "n1")
+        await plane.tell(PoolDeleted(at=plane.now(), pool="fleet"))
+        secret = await token(world, "t")
+        refused = await refusal(world, plane, stranger(world, "n2", secret))
+        assert (refused.code, refused.why) == ("pool", "the pool fleet is being deleted")
+        await plane.tell(PoolApplied(at=plane.now(), pool=FLEET))
+        another = stranger(world, "n3", secret)
+        await world.connect(another, plane)
+        await within(another.welcomed.wait())
 
 
 # garbage

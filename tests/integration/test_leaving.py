@@ -78,6 +78,17 @@ async def test_a_machine_whose_launch_was_under_way_is_found_and_ended() -> None
     assert cloud.machines == {}
 
 
+async def test_a_pool_that_stands_still_keeps_no_other_from_being_looked_through() -> None:
+    play, hung, well = fleet("a"), Cloud(a=asyncio.Event()), Cloud(late=1)
+    play.tell(ev.PoolApplied(at=play.now, pool=pool("other")))
+    clouds, told = {"other": hung, "pool": well}, list[str]()
+    play.world.in_pool["other"], play.world.in_pool["pool"] = play.world.in_pool["pool"], {}
+    leaving = Leaving(told.append, 0.3)
+    gone = await leaving.end(play.world, play.world.pools.values(), lambda pool: clouds[pool.name])
+    assert gone == ["late"]
+    assert list(leaving.left) == ["a"]
+
+
 async def test_a_launch_that_was_never_answered_is_not_told_to_the_journal_as_gone() -> None:
     play = Play(min=1)
     play.settle()

@@ -65,6 +65,7 @@ from holdfast.adapters.providers.join import JoinProvider
 
 class Theirs(JoinProvider):
     looks, closed = 0, 0
+    takes = None  # any settings, and not as few as those it is made of
 
     def __init__(self, settings, credentials):
         self.fails = "fails" in settings

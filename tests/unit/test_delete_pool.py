@@ -1,5 +1,6 @@
 """A pool that nobody wants any more: its work leaves, its nodes are let go, then it is forgotten."""
 
+import pytest
 from msgspec.structs import replace
 
 from holdfast.core import check, fold, money, snapshot
@@ -8,7 +9,8 @@ from holdfast.model import event as ev
 from holdfast.model.money import Budget
 from holdfast.model.node import NodeState
 from holdfast.model.policy import Policy
-from holdfast.model.units import HOUR, MINUTE
+from holdfast.model.units import HOUR, MINUTE, SECOND
+from holdfast.model.verdict import Said
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
 from tests.build import needs
@@ -101,6 +103,37 @@ def test_no_stranger_joins_a_pool_that_is_being_deleted() -> None:
     play.tell(ev.PoolDeleted(at=play.now, pool="pool"))
     play.join("late")
     assert "late" not in play.world.nodes
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_a_node_whose_agent_starts_again_takes_no_more_work(goodbye: bool) -> None:
+    play = Play()
+    play.join("a")
+    play.apply(Workload("web", Service(1), needs(cpu=4)))
+    play.obey()
+    delete(play)
+    play.now += SECOND
+    if goodbye:
+        play.tell(ev.NodeSaidGoodbye(at=play.now, node="a"))
+        play.obey()
+    play.tell(ev.NodeJoined(at=play.now, node="a", running=()))
+    done = play.obey()
+    assert not of(do.PlaceReplica, done)
+    assert [a.node for a in of(do.TerminateNode, done)] == ["a"], "nothing runs there any more"
+
+
+def test_a_node_whose_agent_starts_again_goes_when_the_time_of_its_work_is_over() -> None:
+    play = Play()
+    play.join("a")
+    play.apply(Workload("web", Service(1), needs(cpu=4)))
+    play.obey()
+    delete(play)
+    deadline = play.node("a").deadline
+    play.now += SECOND
+    play.tell(ev.NodeJoined(at=play.now, node="a", running=tuple(play.world.on_node["a"])))
+    play.obey()
+    node = play.node("a")
+    assert (node.state, node.clues.said, node.deadline) == (NodeState.DRAINING, Said.NOTICE, deadline)
 
 
 def test_a_pool_that_is_applied_again_is_wanted_again() -> None:

@@ -235,6 +235,14 @@ def test_a_pool_that_failed_to_launch_says_why_and_until_when() -> None:
     assert "its last 1 launch request failed, 0.0 s ago: expired" in told.because
 
 
+def test_a_failure_of_which_an_older_snapshot_does_not_tell_the_time_has_no_age() -> None:
+    play = Play(min=1)
+    failed = {"failures_in_a_row": 2, "why": "expired"}
+    play.world.pool_states["pool"] = replace(play.world.pool_states["pool"], **failed)
+    told = explain_pool(play.world, "pool", play.now)
+    assert "its last 2 launch requests failed: expired" in told.because
+
+
 def test_a_pool_that_has_nothing_left_says_when_it_is_asked_again() -> None:
     play = played(min=1, max=2)
     (name,) = play.world.nodes

@@ -12,6 +12,7 @@ from holdfast.core.snapshot import LINES, LINES_BY_NAME, VERSION, Saved, Unknown
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity
+from holdfast.model.market import OfferRecord
 from holdfast.model.node import NodeState
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
@@ -156,6 +157,16 @@ def test_a_field_that_a_model_gained_since_has_its_default() -> None:
         del node["probe_port"]
     again = load(msgspec.msgpack.encode((version, body)))
     assert {node.probe_port for node in again.nodes.values()} == {0}
+
+
+def test_what_is_remembered_of_an_offer_is_read_as_it_was_written_before_a_field_was_added() -> None:
+    world = at_rest(Workload("web", Service(1))).world
+    key = "pool/std"
+    world.records[key] = replace(OfferRecord(key), retry_at=5, why="none left", taken_at=7, why_at=9)
+    version, body, _ = msgspec.msgpack.decode(dump(world))
+    body["records"] = [record[:19] for record in body["records"]]  # so many fields there were at first
+    again = load(msgspec.msgpack.encode((version, body)))
+    assert again.records[key] == replace(world.records[key], why_at=0)
 
 
 def test_a_snapshot_of_another_version_is_refused_by_its_number() -> None:

@@ -140,7 +140,8 @@ def _changes(world: World, wanted: list[Wanted], now: Instant) -> Iterator[Chang
             case Workload():
                 yield _workload_change(world, each, now)
             case Pool(name=name):
-                old = world.pools.get(name)
+                state = world.pool_states.get(name)
+                old = None if state is None or state.deleted_at else world.pools[name]
                 yield _plain_change("pool", name, old, each, PoolApplied(at=now, pool=each))
             case Policy():
                 yield _plain_change(

@@ -139,5 +139,7 @@ class Enrolment:
             raise Refusal(
                 "pool", f"there is no pool called {hello.pool or '(none given)'}", f"pools: {known}"
             )
+        if world.pool_states[hello.pool].deleted_at:
+            raise Refusal("pool", f"the pool {hello.pool} is being deleted", "use another --pool")
         if hello.place is None or hello.capacity is None:
             raise Refusal("pool", "a newcomer must say its place and what it has", "use --place and --cpus")

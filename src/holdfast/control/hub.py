@@ -53,6 +53,8 @@ ANSWER_SLACK_MS = 400  # what a question to a peer may take on top of the probe 
 SET_AGAIN_S = 1.0
 LOG_PARTS_MAX = 256
 LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
+WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
+WHY_MAX = 200
 
 log = structlog.get_logger("holdfast.hub")
 
@@ -341,7 +343,7 @@ class Hub:
                     yield part.data
                 if part.end:
                     if part.why and not said:
-                        raise Gone(part.why)
+                        raise Gone(_plain(part.why))
                     if part.why:
                         yield f"[holdfast: {part.why}]\n".encode()
                     return
@@ -364,7 +366,13 @@ def _tails(term: Term, node: str, message: Reports) -> Iterator[Tail]:
     for name, wrote in message.tails.items():
         replica = term.mind.world.replicas.get(name)
         if replica is not None and replica.node == node:
-            yield Tail(name, node, wrote.data[-LAST_BYTES_MAX:], wrote.written, term.now)
+            written = min(max(wrote.written, len(wrote.data)), WRITTEN_MAX)
+            yield Tail(name, node, wrote.data[-LAST_BYTES_MAX:], written, term.now)
+
+
+def _plain(text: str) -> str:
+    """What a node says for a reason goes into the head of an answer, where not everything may stand."""
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in text[:WHY_MAX])
 
 
 def _put(parts: "asyncio.Queue[LogPart]", part: LogPart) -> None:

@@ -14,9 +14,9 @@ import structlog
 
 from holdfast.control.session import Gone
 from holdfast.ports.errors import PortError
-from holdfast.ports.store import Store, Tail
+from holdfast.ports.store import TAIL_COSTS, Store, Tail
 
-WAITING_BYTES_MAX = 8 << 20
+WAITING_BYTES_MAX = 16 << 20  # counted as the store counts them
 CLOSE_S = 2.0
 ANSWER_S = 5.0  # for a node that is asked for the log of what has ended
 
@@ -29,13 +29,14 @@ class LastWords:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[str, Tail] = {}
+        self._going: dict[str, Tail] = {}  # to the store, just now
+        self._size = 0  # of those that wait
         self._writing: asyncio.Task[None] | None = None
 
     def keep(self, tails: Iterable[Tail]) -> None:
-        size = sum(len(tail.data) for tail in self._waiting.values())
         for tail in tails:
-            size += len(tail.data)
-            if size > WAITING_BYTES_MAX:
+            self._size += len(tail.data) + TAIL_COSTS
+            if self._size > WAITING_BYTES_MAX:
                 log.warning("last words dropped", replica=tail.replica, why="too many at once")
                 break
             self._waiting[tail.replica] = tail
@@ -44,14 +45,16 @@ class LastWords:
 
     async def _write(self) -> None:
         while self._waiting:
-            batch, self._waiting = tuple(self._waiting.values()), {}
+            self._going, self._waiting, self._size = self._waiting, {}, 0
             try:
-                await self._store.keep_tails(batch)
+                await self._store.keep_tails(tuple(self._going.values()))
             except PortError as error:
-                log.warning("last words dropped", count=len(batch), why=str(error))
+                log.warning("last words dropped", count=len(self._going), why=str(error))
+        self._going = {}
 
     async def of(self, replica: str) -> Tail | None:
-        return self._waiting.get(replica) or await self._store.tail(replica)
+        here = self._waiting.get(replica) or self._going.get(replica)
+        return here or await self._store.tail(replica)
 
     async def close(self) -> None:
         if self._writing is not None:

@@ -5,8 +5,8 @@ its nodes is ended; those that joined by themselves are not ours. It is asked ag
 provider confirms it, somebody is in a hurry, or the time is over. Then what is left is named: it stays in the
 journal, and whoever starts again with that finds it.
 
-A launch may have been under way when we were stopped. So each pool is listed when all that is known is gone,
-and what came meanwhile is ended, too.
+A launch may have been under way when we were stopped. So each pool is listed when all of it that is known is
+gone, and what came meanwhile is ended, too.
 """
 
 import asyncio
@@ -64,14 +64,18 @@ class Leaving:
     async def _all(
         self, known: list[Wanted], pools: list[Pool], providers: Callable[[Pool], Provider]
     ) -> None:
+        """Each pool by itself: one that stands still keeps no other from being listed."""
+        async with asyncio.TaskGroup() as group:
+            for pool in pools:
+                group.create_task(self._pool(pool, [each for each in known if each.pool is pool], providers))
+
+    async def _pool(self, pool: Pool, known: list[Wanted], providers: Callable[[Pool], Provider]) -> None:
         await self._each(known, providers)
-        for pool in pools:
-            try:
-                listed = await answer_of(lambda pool=pool: providers(pool).list(pool.name), CALL_S)  # type: ignore[misc]
-            except PortError:  # then only what is known was there
-                continue
-            came = [Wanted(name, pool, True) for name in listed if name not in self.left]
-            await self._each(came, providers)
+        try:
+            listed = await answer_of(lambda: providers(pool).list(pool.name), CALL_S)
+        except PortError:  # then only what is known was there
+            return
+        await self._each([Wanted(name, pool, True) for name in listed if name not in self.left], providers)
 
     async def _each(self, wanted: list[Wanted], providers: Callable[[Pool], Provider]) -> None:
         for each in wanted:
@@ -104,7 +108,7 @@ class Leaving:
                     await asyncio.sleep(max(AGAIN_S, error.retry_after_ms / 1000))
                 else:
                     break
-        del self.left[node]
+        self.left.pop(node, None)  # two pools may list the same
         if wanted.sure:
             self._gone.append(node)
         self.tell(f"{node} is gone")

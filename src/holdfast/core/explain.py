@@ -246,8 +246,9 @@ def explain_pool(world: World, name: str, now: Instant) -> Explanation:
         helps += [supply.would_help] if supply.would_help else []
     because += spend.tell_pool(world, name, now)
     if state.failures_in_a_row:
-        asked, ago = many(state.failures_in_a_row, "launch request"), seconds(now - state.why_at)
-        because.append(f"its last {asked} failed, {ago} ago: {state.why}")
+        asked = many(state.failures_in_a_row, "launch request")
+        ago = f", {seconds(now - state.why_at)} ago" if state.why_at else ""  # older snapshots do not tell
+        because.append(f"its last {asked} failed{ago}: {state.why}")
     orphans = [node for node, owner in world.orphans.items() if owner == name]
     if orphans:
         because.append(f"its provider lists what nobody here knows: {', '.join(orphans)}")

@@ -165,7 +165,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
     elif node.state is NodeState.TERMINATING:
         index.put_node(world, replace(node, answered=True))  # it is there, and will not be for long
         return
-    elif node.state is NodeState.DRAINING and node.clues.said is Said.GOODBYE and not node.by_hand:
+    elif _left_by_itself(world, node):
         node = replace(node, state=NodeState.BOOTING, deadline=0)  # it had left of its own accord
     if node.state in COMING and not node.joined_at and node.launched_at < event.at:
         fold_market.joined(world, node, event.at)
@@ -179,7 +179,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         since=since,
         verdict=alive(event.at, "it said hello"),
         repair=node.repair if node.verdict.level is Level.ALIVE else _flapped(world, node, event.at),
-        clues=Clues(said=Said.NOTICE if _is_noticed(node) else Said.NOTHING),
+        clues=Clues(said=Said.NOTICE if _is_noticed(world, node) else Said.NOTHING),
         heard_at=event.at,
         joined_at=event.at if node.verdict.level is Level.DEAD or not node.joined_at else node.joined_at,
         idle_since=node.idle_since or event.at,
@@ -193,9 +193,17 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         _reconcile(world, world.replicas[replica_id], event)
 
 
-def _is_noticed(node: Node) -> bool:
-    """A spot notice outlives a goodbye and a silence. A drain of our own has a deadline too, but is none."""
-    return bool(node.deadline) and node.spot and not node.releasing
+def _left_by_itself(world: World, node: Node) -> bool:
+    """Its drain was its own wish, and is over when it comes back."""
+    leaves = node.state is NodeState.DRAINING and node.clues.said is Said.GOODBYE
+    return leaves and not node.by_hand and not world.pool_states[node.pool].deleted_at
+
+
+def _is_noticed(world: World, node: Node) -> bool:
+    """A spot notice outlives a goodbye and a silence, and so does the end of its pool. A drain of our own has
+    a deadline too, but is none."""
+    taken = node.spot or world.pool_states[node.pool].deleted_at > 0
+    return bool(node.deadline) and taken and not node.releasing
 
 
 def _resized(world: World, node: Node, event: ev.NodeJoined) -> Node:

@@ -39,8 +39,8 @@ class OfferRecord(msgspec.Struct, frozen=True, array_like=True):
     failures_in_a_row: int = 0
     retry_at: Instant = 0
     why: str = ""  # of the last refusal or failure
-    why_at: Instant = 0
     taken_at: Instant = 0  # when it last took a spot node away; 0: never
+    why_at: Instant = 0  # of `why`. What is new goes to the end: snapshots tell fields by their place
 
 
 class Losses(msgspec.Struct, frozen=True):

@@ -125,8 +125,9 @@ class SimStore:
         self.tails |= {tail.replica: tail for tail in tails}
         self.tails = dict(sorted(self.tails.items(), key=lambda item: item[1].at))
         size = sum(len(tail.data) + TAIL_COSTS for tail in self.tails.values())
-        while size > TAILS_BYTES_MAX:
-            size -= len(self.tails.pop(next(iter(self.tails))).data) + TAIL_COSTS
+        for tail in list(self.tails.values()) if size > TAILS_BYTES_MAX else ():
+            if size > TAILS_BYTES_MAX:
+                size -= len(self.tails.pop(tail.replica).data) + TAIL_COSTS
 
     async def tail(self, replica: str) -> Tail | None:
         self._answer()

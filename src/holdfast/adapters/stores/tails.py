@@ -5,7 +5,7 @@ When all of them take too much the oldest go. Each counts as a page more than it
 short ones are bounded too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Connection, delete, func, insert, select
 
@@ -15,6 +15,7 @@ from holdfast.model.units import Instant
 from holdfast.ports.store import TAIL_COSTS, TAILS_BYTES_MAX, Tail
 
 AFTER_DROPPING = TAILS_BYTES_MAX * 15 // 16  # so that not every one that is kept has to look for the oldest
+AT_ONCE = 1_000  # names in one statement: databases take only so many values
 
 
 def keep_tails(told: Sequence[Tail], connection: Connection) -> None:
@@ -29,10 +30,16 @@ def keep_tails(told: Sequence[Tail], connection: Connection) -> None:
         }
         for tail in told
     ]
-    connection.execute(delete(tails).where(tails.c.replica.in_([row["replica"] for row in rows])))
+    for names in _batched([storable(tail.replica) for tail in told]):
+        connection.execute(delete(tails).where(tails.c.replica.in_(names)))
     connection.execute(insert(tails), rows)
     if connection.execute(select(func.sum(tails.c.size))).scalar_one() > TAILS_BYTES_MAX:
         _drop_oldest(connection)
+
+
+def _batched(names: list[str]) -> Iterator[list[str]]:
+    for first in range(0, len(names), AT_ONCE):
+        yield names[first : first + AT_ONCE]
 
 
 def _drop_oldest(connection: Connection) -> None:
