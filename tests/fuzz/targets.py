@@ -110,7 +110,7 @@ def stream(data: bytes) -> None:
     out, events = _through(pieces, strip, sse.TAIL_MAX)
     alike, others = _through([whole], strip, sse.TAIL_MAX)
     assert out == alike
-    said = ("usage", "ended", "length", "failed")
+    said = ("usage", "ended", "length", "failed", "said", "asks_tool")
     assert [getattr(events, name) for name in said] == [getattr(others, name) for name in said]
     if not events.failed:
         assert events.content == others.content
@@ -118,7 +118,7 @@ def stream(data: bytes) -> None:
 
 
 def _through(pieces: list[bytes], strip: bool, most: int) -> tuple[bytes, Events]:
-    events = Events(strip=strip)
+    events = Events(strip=strip, reads=True)
     out = b""
     for piece in pieces:
         out += events.feed(piece)

@@ -57,6 +57,15 @@ def test_a_stream_has_the_same_hash_however_it_is_cut() -> None:
     assert (events.said, True) not in found
 
 
+def test_a_text_that_is_never_closed_does_not_run_on_into_the_next_event() -> None:
+    data = b'data: {"content":"a\n\ndata: {"b":1}\n\n' + chunks("c", "x")
+    together, apart = Events(strip=True, reads=True), Events(strip=True, reads=True)
+    together.feed(data)
+    for byte in data:
+        apart.feed(bytes([byte]))
+    assert together.said == apart.said
+
+
 def test_a_stream_that_is_not_read_costs_and_says_nothing() -> None:
     events = Events(strip=True)
     events.feed(chunks("hello", "x"))

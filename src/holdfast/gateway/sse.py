@@ -19,7 +19,7 @@ TAIL_MAX = 1_048_576  # an event longer than this is passed on unread
 DONE = b"data: [DONE]"
 SAYS_USAGE = (b'"usage":{', b'"usage": {')
 EVENT = re.compile(rb"\r?\n|.+?\n\r?\n|.+", re.DOTALL)  # up to an empty line
-TEXT = re.compile(rb'"(?:content|text)": ?"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
+TEXT = re.compile(rb'"(?:content|text)": ?"([^"\\\n]*(?:\\.[^"\\\n]*)*)"')
 FINISHED = (b'"finish_reason":"', b'"finish_reason": "')
 TOO_LONG = (b'"finish_reason":"length"', b'"finish_reason": "length"')
 
