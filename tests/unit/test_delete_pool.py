@@ -57,6 +57,19 @@ def test_the_nodes_of_a_deleted_pool_are_emptied_and_let_go_and_then_it_is_forgo
     assert not [key for key in play.world.records if key.startswith("pool/")]
 
 
+def test_with_a_pool_also_the_offers_are_forgotten_that_it_had_once() -> None:
+    play = Play(min=1)
+    (node,) = (a.node for a in of(do.LaunchNode, play.settle()))
+    play.tell(ev.NodeLaunched(at=play.now, node=node))
+    assert list(play.world.records) == ["pool/std"]
+    changed = replace(play.world.pools["pool"], offers=(offer("new", "a"),))
+    play.tell(ev.PoolApplied(at=play.now, pool=changed))
+    delete(play)
+    gone(play, node)
+    assert "pool" not in play.world.pools
+    assert not play.world.records
+
+
 def test_work_that_finds_no_room_stays_until_the_deadline_of_a_drain() -> None:
     play = Play()
     play.join("a")

@@ -52,8 +52,8 @@ def deleted(world: World, event: ev.PoolDeleted) -> None:
 
 def forget(world: World, name: str) -> None:
     """Its account stays: what it cost is part of what the fleet cost."""
-    for offer in world.offers[name]:
-        world.records.pop(key_of(name, offer.name), None)
+    for key in [key for key in world.records if key.startswith(key_of(name, ""))]:  # old offers' too
+        del world.records[key]
     for kept in (world.pools, world.pool_states, world.offers, world.in_pool, world.serving):
         kept.pop(name, None)
     world.market.outdated = True
