@@ -60,7 +60,7 @@ class Notes:
         self.closing = False
         self.requests: list[Request] = []
         self.loop = self
-        self.soon: list[tuple[Callable[..., None], Any]] = []
+        self.soon: list[Callable[[], None]] = []
         self.waiting: list[Exchange] = []
 
     def now(self) -> float:
@@ -69,8 +69,8 @@ class Notes:
     def next_id(self) -> bytes:
         return b"id"
 
-    def call_soon(self, do: Callable[..., None], what: Any) -> None:
-        self.soon.append((do, what))
+    def call_soon(self, do: Callable[[], None]) -> None:
+        self.soon.append(do)
 
     def admit(self, exchange: Exchange) -> None:
         down = exchange.down
@@ -85,8 +85,8 @@ class Notes:
             while self.waiting:
                 self.waiting.pop().reply(200, b"{}")
             todo, self.soon = self.soon, []
-            for do, what in todo:
-                do(what)
+            for do in todo:
+                do()
 
 
 def heard(
