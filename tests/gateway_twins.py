@@ -62,9 +62,10 @@ class Notes:
         self.loop = self
         self.soon: list[Callable[[], None]] = []
         self.waiting: list[Exchange] = []
+        self.time = 1.0
 
     def now(self) -> float:
-        return 1.0
+        return self.time
 
     def next_id(self) -> bytes:
         return b"id"

@@ -315,6 +315,44 @@ async def test_a_cut_chat_goes_on_elsewhere_if_that_is_asked_for(tmp_path: Path)
         assert each[-1] == "[DONE]"
 
 
+async def begins_and_ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    said = b'data: {"choices":[{"index":0,"delta":{"content":"once"}}]}\n\n'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    writer.write(head + b"%x\r\n%s\r\n" % (len(said), said))
+    await writer.drain()
+
+
+async def knows_no_such_field(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 13\r\n\r\n" + b'{"error":"no"}'[:13])
+    await writer.drain()
+
+
+async def is_broken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\n{}")
+    await writer.drain()
+
+
+async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    pass
+
+
+@pytest.mark.parametrize("other", [knows_no_such_field, is_broken, says_nothing])
+async def test_a_cut_chat_that_nobody_goes_on_with_ends_with_what_happened(
+    other: Answers, tmp_path: Path
+) -> None:
+    """What the other one said instead, or a whole answer of ours, stood in the middle of the stream."""
+    async with upstream(begins_and_ends) as one, upstream(other) as two:
+        upstreams = (Upstream(one), Upstream(two, priority=1))
+        wanted = Service("toy", ("toy",), upstreams, continues=True, tries=2)
+        async with served(tmp_path, wanted) as (_, client):
+            found = await client.post(CHAT, json=chat(stream=True))
+    said = events(found.text)
+    assert found.status_code == 200
+    assert text_of(said[:-1]) == "once"
+    assert said[-1]["error"]["code"] == "upstream_lost"
+    assert all(line.startswith("data: ") for line in found.text.splitlines() if line)
+
+
 async def test_a_late_request_is_asked_of_a_second_replica(tmp_path: Path) -> None:
     async with engine() as quick, engine("--first-ms", "8000") as slow:
         wanted = service(quick.url, slow.url, hedge=True, prefix_aware=False)

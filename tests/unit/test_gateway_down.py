@@ -240,3 +240,16 @@ def test_an_answer_that_is_not_read_does_not_keep_its_connection_for_ever() -> N
     assert down.deadline < 100.0
     down.late()
     assert wire.aborted
+
+
+def test_the_time_in_which_a_client_does_not_read_is_not_its_replicas() -> None:
+    """It was counted as a pause of the stream, and as standing still when nothing had come since."""
+    worker = Notes()
+    down = Down(worker)  # type: ignore[arg-type]
+    with mock.patch.object(downs, "admit", worker.admit):
+        down.connection_made(Wire())
+        down.data_received(GET % b"a")
+    down.pause_writing()
+    worker.time = 50.0
+    down.resume_writing()
+    assert worker.waiting[0].last_at == 50.0
