@@ -32,6 +32,7 @@ AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0  # one that ran for so long starts anew at once
 CLOSE_WITHIN_S = 30.0
 LAPSE_S = 0.5
+LAST_WORDS_S = 1.0
 
 log = structlog.get_logger("holdfast.gateway")
 
@@ -158,7 +159,12 @@ class Keeper:
         for id, share in self.clamps.items():
             link.send(messages.Clamped(id, share))
         link.send(messages.ServicesPut(self.services))
-        link.on_message = lambda message: self.heard(seat, message)
+
+        def heard(message: messages.ToKeeper) -> None:
+            if seat.link is link:  # what one said that has ended would be taken for its successor's
+                self.heard(seat, message)
+
+        link.on_message = heard
 
     def heard(self, seat: Seat, message: messages.ToKeeper) -> None:
         now = self.now()
@@ -216,6 +222,8 @@ class Keeper:
             self._by_pid[process.pid] = seat
             try:
                 code = await process.wait()
+                if seat.link is not None:  # its last words are still to be read
+                    await asyncio.wait([seat.link.lost], timeout=LAST_WORDS_S)
             except asyncio.CancelledError:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
