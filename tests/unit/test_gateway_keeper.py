@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from holdfast.core.gateway.lease import Ask, Part, counter
+from holdfast.core.gateway.prefix import Went
 from holdfast.core.gateway.replicas import Load
 from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin
@@ -164,3 +165,28 @@ def test_what_a_worker_said_before_it_ended_is_not_heard_after_that(tmp_path: Pa
     dead.on_message(messages.CountedNow(Counted(1)))
     assert other.told[-1] == messages.SiblingGone(ours.seats[0].worker)
     assert ours.seats[0].counted is None
+
+
+def test_a_worker_that_starts_knows_what_its_siblings_have_in_flight(tmp_path: Path) -> None:
+    """They tell what is new: long streams that had begun before it came were not known to it."""
+    ours = keeper(tmp_path, workers=3)
+
+    def comes(place: int) -> Worker:
+        link = Worker()
+        ours._by_pid[place] = ours.seats[place]
+        ours.greet(link, messages.Hello(place))  # type: ignore[arg-type]
+        return link
+
+    def told(link: Worker) -> list[messages.Shared]:
+        return [each for each in link.told if isinstance(each, messages.Shared)]
+
+    one = comes(0)
+    name, load = ours.seats[0].worker, {"r": Load(1.0, 1.0, 1)}
+    went = Went((1,), 0, 1, 0, "r")
+    one.on_message(messages.Shared(name, {"s": messages.Sharing([went], load)}))
+    one.on_message(messages.Shared(name, {"other": messages.Sharing([], {})}))
+    assert told(comes(1)) == [
+        messages.Shared(name, {"s": messages.Sharing([], load), "other": messages.Sharing([], {})})
+    ]
+    ours.left(ours.seats[0])
+    assert told(comes(2)) == []

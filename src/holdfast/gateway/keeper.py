@@ -59,6 +59,7 @@ class Seat:
         self.pid = 0
         self.ready = False
         self.counted: Counted | None = None
+        self.loads: dict[str, messages.Sharing] = {}  # what it has in flight, by service
         self.restarts = 0
 
 
@@ -159,6 +160,9 @@ class Keeper:
         for id, share in self.clamps.items():
             link.send(messages.Clamped(id, share))
         link.send(messages.ServicesPut(self.services))
+        for other in self.seats:
+            if other.loads and other is not seat:  # it will hear of nothing but changes
+                link.send(messages.Shared(other.worker, other.loads))
 
         def heard(message: messages.ToKeeper) -> None:
             if seat.link is link:  # what one said that has ended would be taken for its successor's
@@ -181,7 +185,9 @@ class Keeper:
                 self.on_wanting(service)
             case messages.Saw(requests=requests):
                 self.watch.saw(requests)
-            case messages.Shared():
+            case messages.Shared(services=services):
+                for name, sharing in services.items():
+                    seat.loads[name] = messages.Sharing([], sharing.loads)
                 self.tell_all(message, but=seat)
             case messages.Hello():
                 pass
@@ -190,7 +196,7 @@ class Keeper:
         """Its worker has ended."""
         if seat.counted is not None:
             self.ended = of_the_ended(self.ended, seat.counted)
-        seat.link, seat.ready, seat.counted = None, False, None
+        seat.link, seat.ready, seat.counted, seat.loads = None, False, None, {}
         self.tell_all(messages.SiblingGone(seat.worker))
 
     def _lend(self, link: Link, ask: Ask, now: float) -> None:
