@@ -386,15 +386,16 @@ class Exchange:
         self._ask(replica, now)
         return True
 
-    def hedge(self, now: float) -> None:
-        """It is late: ask another one too, if there is one."""
-        service = self.service
-        assert service is not None
-        self.excluded = {*(self.excluded or ()), *(each.replica.id for each in self.tries)}
+    def _ask_another_too(self, service: "Service", now: float) -> bool:
+        """Whoever answers first wins. False: there is no other."""
+        excluded = self.excluded
+        self.excluded = {*(excluded or ()), *(each.replica.id for each in self.tries)}
         replica = service.pick(self, now)
-        if replica is not None:
-            service.hedged += 1
-            self._ask(replica, now)
+        if replica is None:
+            self.excluded = excluded
+            return False
+        self._ask(replica, now)
+        return True
 
     def look(self, now: float) -> None:
         """Is it late? Asked a few times a second."""
@@ -413,8 +414,12 @@ class Exchange:
             attempt = self.tries[-1]  # what is no stream begins when it is whole
             self._release_up(attempt)
             self.failed(attempt, f"nothing came for {settings.first_byte_s:.0f} s", "timeout")
-        elif settings.hedge and len(self.tries) == 1 and service.may_hedge(now - self.started, now):
-            self.hedge(now)
+        elif len(self.tries) == 1:
+            if self.tries[0].replica.lost:
+                if self.tried < settings.tries and self._ask_another_too(service, now):
+                    service.retries += 1
+            elif settings.hedge and service.may_hedge(now - self.started, now):
+                service.hedged += self._ask_another_too(service, now)
 
     def _too_late(self, why: str) -> None:
         attempt = self.winner or self.tries[-1]

@@ -71,8 +71,11 @@ class Service:
             if replica.draining:
                 close_idle(replica)
         for replica in self.pool.replicas.values():
+            replica.lost = False
             if replica.connection_pool is None:
                 replica.connection_pool = []
+        for replica in self.pool.leaving:
+            replica.lost = wanted.leaving is not None and replica.id not in wanted.leaving
         staying = {spec.id for spec in specs} | {each.id for each in (*before, *self.pool.leaving)}
         self.targets = {id: target for id, target in self.targets.items() if id in staying}
         self._wait_by(wanted.hold)
@@ -94,7 +97,7 @@ class Service:
 
     def gone(self) -> None:
         """It is not served any more. What runs goes on."""
-        self.change(msgspec.structs.replace(self.settings, upstreams=(), hold=None, probe=""))
+        self.change(msgspec.structs.replace(self.settings, upstreams=(), leaving=None, hold=None, probe=""))
 
     @property
     def empty(self) -> bool:
