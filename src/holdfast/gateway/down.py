@@ -260,7 +260,7 @@ class Down(asyncio.Protocol):
             self._more(data)
             return
         self._feed(data)
-        if self.in_head and self.head_size > HEAD_MAX:
+        if self.head_size > HEAD_MAX and self.in_head:
             self.refuse(Answer(431, "invalid_request", f"a head has at most {HEAD_MAX} bytes", close=True))
 
     def _wait(self, data: bytes) -> None:
