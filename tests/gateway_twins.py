@@ -60,17 +60,18 @@ class Notes:
         self.closing = False
         self.requests: list[Request] = []
         self.loop = self
-        self.soon: list[tuple[Callable[..., None], Any]] = []
+        self.soon: list[Callable[[], None]] = []
         self.waiting: list[Exchange] = []
+        self.time = 1.0
 
     def now(self) -> float:
-        return 1.0
+        return self.time
 
     def next_id(self) -> bytes:
         return b"id"
 
-    def call_soon(self, do: Callable[..., None], what: Any) -> None:
-        self.soon.append((do, what))
+    def call_soon(self, do: Callable[[], None]) -> None:
+        self.soon.append(do)
 
     def admit(self, exchange: Exchange) -> None:
         down = exchange.down
@@ -85,8 +86,8 @@ class Notes:
             while self.waiting:
                 self.waiting.pop().reply(200, b"{}")
             todo, self.soon = self.soon, []
-            for do, what in todo:
-                do(what)
+            for do in todo:
+                do()
 
 
 def heard(

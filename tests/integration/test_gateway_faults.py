@@ -315,6 +315,76 @@ async def test_a_cut_chat_goes_on_elsewhere_if_that_is_asked_for(tmp_path: Path)
         assert each[-1] == "[DONE]"
 
 
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_was_asked_of_a_replica_that_is_lost_is_asked_of_another(
+    stream: bool, tmp_path: Path
+) -> None:
+    """It was waited for, two minutes for a stream and an hour for the rest. One that merely leaves still has
+    its time, and one that is lost to others only may still be the first to answer."""
+    asked = 0
+
+    async def is_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await reader.read()
+
+    async with upstream(is_silent) as dark, engine() as other:
+        wanted = service(dark)
+        async with served(tmp_path, wanted) as (serving, client):
+            running = asyncio.ensure_future(client.post(CHAT, json=chat(stream=stream)))
+            await until(lambda: asked)
+            serving.keeper.put_services((service(other.url, leaving=(dark,)),))
+            await asyncio.sleep(0.5)
+            assert not running.done()
+            serving.keeper.put_services((service(leaving=()),))
+            await asyncio.sleep(0.3)
+            assert not running.done(), "nobody else is there"
+            serving.keeper.put_services((service(other.url, leaving=()),))
+            async with asyncio.timeout(10):
+                found = await running
+            assert found.status_code == 200
+            await until(lambda: counted(serving, "retries") == 1)
+            assert (await other.stats())["requests"] == 1
+
+
+async def begins_and_ends(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    said = b'data: {"choices":[{"index":0,"delta":{"content":"once"}}]}\n\n'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    writer.write(head + b"%x\r\n%s\r\n" % (len(said), said))
+    await writer.drain()
+
+
+async def knows_no_such_field(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 13\r\n\r\n" + b'{"error":"no"}'[:13])
+    await writer.drain()
+
+
+async def is_broken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\n{}")
+    await writer.drain()
+
+
+async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    pass
+
+
+@pytest.mark.parametrize("other", [knows_no_such_field, is_broken, says_nothing])
+async def test_a_cut_chat_that_nobody_goes_on_with_ends_with_what_happened(
+    other: Answers, tmp_path: Path
+) -> None:
+    """What the other one said instead, or a whole answer of ours, stood in the middle of the stream."""
+    async with upstream(begins_and_ends) as one, upstream(other) as two:
+        upstreams = (Upstream(one), Upstream(two, priority=1))
+        wanted = Service("toy", ("toy",), upstreams, continues=True, tries=2)
+        async with served(tmp_path, wanted) as (_, client):
+            found = await client.post(CHAT, json=chat(stream=True))
+    said = events(found.text)
+    assert found.status_code == 200
+    assert text_of(said[:-1]) == "once"
+    assert said[-1]["error"]["code"] == "upstream_lost"
+    assert all(line.startswith("data: ") for line in found.text.splitlines() if line)
+
+
 async def test_a_late_request_is_asked_of_a_second_replica(tmp_path: Path) -> None:
     async with engine() as quick, engine("--first-ms", "8000") as slow:
         wanted = service(quick.url, slow.url, hedge=True, prefix_aware=False)

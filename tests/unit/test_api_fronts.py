@@ -3,6 +3,7 @@
 from holdfast.api.fronts import CHANGES_KEPT, Fronts, view
 from holdfast.model import event as ev
 from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.model.verdict import Level
 from holdfast.model.workload import Serves, Service, Workload
 from tests.build import needs
 from tests.play import Play
@@ -23,6 +24,11 @@ def fleet(service: Service, *nodes: str) -> Play:
 def urls(play: Play) -> dict[str, str]:
     (service,) = view(play.world).services
     return {upstream.id: upstream.url for upstream in service.upstreams}
+
+
+def leaving(play: Play) -> tuple[str, ...] | None:
+    (service,) = view(play.world).services
+    return service.leaving
 
 
 def test_a_replica_is_told_when_it_is_ready_and_no_longer_than_that() -> None:
@@ -51,6 +57,28 @@ def test_what_is_on_a_node_that_is_drained_is_left_out_when_there_are_others() -
         play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node=node, deadline=deadline))
         play.turn()
         assert list(urls(play)) == left
+
+
+def test_who_leaves_is_told_apart_from_who_is_lost() -> None:
+    """What was asked of the one will be answered; what was asked of the other will not."""
+    play = fleet(Service(3, standby=1, serves=Serves()), "a", "b", "c", "d")
+    assert leaving(play) == ()
+    play.ready(*play.world.replicas)
+    assert leaving(play) == ()
+    play.tell(
+        ev.OperatorOrdered(
+            at=play.now,
+            order=ev.Order.DRAIN,
+            node=play.replica("llm/0.1").node,
+            deadline=play.now + 60_000,
+        )
+    )
+    assert leaving(play) == ("llm/0.1",)
+    play.judge(play.replica("llm/1.1").node, Level.DEAD)
+    assert list(urls(play)) == ["llm/2.1"]
+    assert leaving(play) == ("llm/0.1",)
+    play.judge(play.replica("llm/0.1").node, Level.DEAD)
+    assert leaving(play) == ()
 
 
 def test_a_service_answers_for_its_name_or_for_what_it_says() -> None:

@@ -1,7 +1,10 @@
 """A client's connection, byte by byte: which requests come out of it, and what ends it."""
 
+from unittest import mock
+
 import pytest
 
+from holdfast.gateway import down as downs
 from holdfast.gateway.down import LINGER_MAX, Down
 from tests.gateway_twins import Notes, Wire, heard
 
@@ -172,3 +175,81 @@ def test_whoever_goes_on_sending_after_it_was_refused_is_cut_off() -> None:
         assert not wire.closed
         down.data_received(b"x" * 1_000_000)
     assert wire.aborted
+
+
+def test_trailers_without_end_are_refused_and_chunks_with_their_sizes_apart_are_not() -> None:
+    """Each piece of one long line was put behind all of it that had come before: a few MiB held up a worker
+    for seconds, and nobody had to have a key for that."""
+    head = b"POST /a HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+    for trailer in (b"y" * 1_000, b"x: y\r\n" * 200):
+        worker, wire = heard([head, b"3\r\nabc\r\n0\r\nx: "] + [trailer] * 40)
+        assert wire.written.startswith(b"HTTP/1.1 431 ")
+        assert worker.requests == []
+    worker, _ = heard([head] + [b"1\r\n", b"a", b"\r\n"] * 10_000 + [b"0\r\n", b"\r\n"])
+    assert [len(body) for _, _, _, body in worker.requests] == [10_000]
+
+
+def test_what_comes_between_an_answer_and_the_next_request_waits_behind_what_came_before_it() -> None:
+    """It overtook what had come while the answer was made: the end of a request was read before its start."""
+    worker, wire = Notes(), Wire()
+    down = Down(worker)  # type: ignore[arg-type]
+    second = POST % (b"b", 3, b"xyz")
+    with mock.patch.object(downs, "admit", worker.admit):
+        down.connection_made(wire)
+        down.data_received(GET % b"a")
+        down.data_received(second[:20])
+        worker.waiting.pop().reply(200, b"{}")
+        down.data_received(second[20:])
+        worker.turn()
+    assert [(target, body) for _, target, _, body in worker.requests] == [(b"/a", b""), (b"/b", b"xyz")]
+    assert wire.written.count(b"HTTP/1.1 200 ") == 2
+
+
+def test_whoever_does_not_read_is_not_asked_for_more_and_let_go_in_time() -> None:
+    """Its next request was sent on, and nobody read what came of it, nor looked how long it took."""
+    worker, wire = Notes(), Wire()
+    down = Down(worker)  # type: ignore[arg-type]
+    with mock.patch.object(downs, "admit", worker.admit):
+        down.connection_made(wire)
+        down.data_received(GET % b"a")
+        down.pause_writing()
+        worker.turn()
+        down.data_received(GET % b"b")
+        worker.turn()
+        assert len(worker.requests) == 1
+        assert down.deadline < 100.0
+        down.resume_writing()
+        worker.turn()
+        assert [target for _, target, _, _ in worker.requests] == [b"/a", b"/b"]
+        down.pause_writing()
+        down.data_received(GET % b"c")
+        down.late()
+        assert wire.aborted
+
+
+def test_an_answer_that_is_not_read_does_not_keep_its_connection_for_ever() -> None:
+    """What was left of it fitted into the buffer, so that nobody was waiting for it to be read."""
+    worker, wire = Notes(), Wire()
+    down = Down(worker)  # type: ignore[arg-type]
+    with mock.patch.object(downs, "admit", worker.admit):
+        down.connection_made(wire)
+        down.data_received(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+        worker.turn()
+    assert wire.closed
+    assert not wire.aborted
+    assert down.deadline < 100.0
+    down.late()
+    assert wire.aborted
+
+
+def test_the_time_in_which_a_client_does_not_read_is_not_its_replicas() -> None:
+    """It was counted as a pause of the stream, and as standing still when nothing had come since."""
+    worker = Notes()
+    down = Down(worker)  # type: ignore[arg-type]
+    with mock.patch.object(downs, "admit", worker.admit):
+        down.connection_made(Wire())
+        down.data_received(GET % b"a")
+    down.pause_writing()
+    worker.time = 50.0
+    down.resume_writing()
+    assert worker.waiting[0].last_at == 50.0

@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 
 from holdfast.core.gateway.lease import Ask, Part, counter
+from holdfast.core.gateway.prefix import Went
+from holdfast.core.gateway.replicas import Load
 from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.counts import Counted, ServiceCounted
@@ -33,8 +35,9 @@ class Worker:
         raise AssertionError("it is one of ours")
 
 
-def keeper(state: Path, *, shadow: bool = False) -> Keeper:
-    return Keeper(settings.Gateway(state=state, keys=(key(limits=LIMITS),), shadow=shadow))
+def keeper(state: Path, *, shadow: bool = False, workers: int = 1) -> Keeper:
+    keys = (key(limits=LIMITS),)
+    return Keeper(settings.Gateway(state=state, keys=keys, shadow=shadow, workers=workers))
 
 
 def lent(ours: Keeper, id: str, tokens: float) -> bool:
@@ -143,3 +146,47 @@ def test_counters_do_not_fall_when_a_worker_ends(tmp_path: Path) -> None:
     assert metric(ours, "holdfast_gateway_in_flight") == 1, "nothing of the ended is in flight"
     assert metric(ours, "holdfast_gateway_connections") == 3
     assert metric(ours, "holdfast_gateway_queue_tokens") == 30
+
+
+def test_what_a_worker_said_before_it_ended_is_not_heard_after_that(tmp_path: Path) -> None:
+    """Its siblings counted what it had in flight for ever; its last question for quota failed."""
+    ours = keeper(tmp_path, workers=2)
+    links = [Worker(), Worker()]
+    for pid, link in enumerate(links):
+        ours._by_pid[pid] = ours.seats[pid]
+        ours.greet(link, messages.Hello(pid))  # type: ignore[arg-type]
+    dead, other = links
+    shared = messages.Shared(ours.seats[0].worker, {"s": messages.Sharing([], {"r": Load(1.0, 1.0, 1)})})
+    dead.on_message(shared)
+    assert other.told[-1] == shared
+    ours.left(ours.seats[0])
+    dead.on_message(shared)
+    dead.on_message(messages.Asked(Ask("w0", 1, "", True, {})))
+    dead.on_message(messages.CountedNow(Counted(1)))
+    assert other.told[-1] == messages.SiblingGone(ours.seats[0].worker)
+    assert ours.seats[0].counted is None
+
+
+def test_a_worker_that_starts_knows_what_its_siblings_have_in_flight(tmp_path: Path) -> None:
+    """They tell what is new: long streams that had begun before it came were not known to it."""
+    ours = keeper(tmp_path, workers=3)
+
+    def comes(place: int) -> Worker:
+        link = Worker()
+        ours._by_pid[place] = ours.seats[place]
+        ours.greet(link, messages.Hello(place))  # type: ignore[arg-type]
+        return link
+
+    def told(link: Worker) -> list[messages.Shared]:
+        return [each for each in link.told if isinstance(each, messages.Shared)]
+
+    one = comes(0)
+    name, load = ours.seats[0].worker, {"r": Load(1.0, 1.0, 1)}
+    went = Went((1,), 0, 1, 0, "r")
+    one.on_message(messages.Shared(name, {"s": messages.Sharing([went], load)}))
+    one.on_message(messages.Shared(name, {"other": messages.Sharing([], {})}))
+    assert told(comes(1)) == [
+        messages.Shared(name, {"s": messages.Sharing([], load), "other": messages.Sharing([], {})})
+    ]
+    ours.left(ours.seats[0])
+    assert told(comes(2)) == []

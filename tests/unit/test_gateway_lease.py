@@ -458,3 +458,31 @@ def test_a_key_that_was_forgotten_begins_anew_with_its_budget() -> None:
     broker.set_limits("key:k", limits, 0.0)
     lent = broker.ask(Ask("h", 1, "", False, {total: Part(0.0, 5_000.0)}), 0.0)
     assert lent.grants[total].amount == 5_000
+
+
+def test_what_is_left_of_a_deleted_key_says_nothing_for_one_made_anew_under_its_name() -> None:
+    """Both had a counter of the same name, and the last one told stood for both: what the new key had used
+    was not heard of."""
+    limits = Limits(tokens_per_min=6_000)
+    desk = Desk(Limits())
+    name = "tokens|key:k"
+
+    def admit() -> PurseTaken:
+        key = Key(id="k", hash=b"", limits=limits)
+        desk.broker.set_limits("key:k", limits, 0)
+        for _ in range(2):
+            answer = desk.purse.take(desk.purse.chain(key, "m", 0), 100, 0)
+            if isinstance(answer, Short):
+                desk.exchange(0, answer.wants, full=False)
+        assert isinstance(answer, PurseTaken), answer
+        return answer
+
+    old = admit()
+    for _ in range(3):
+        desk.exchange(0)
+    desk.broker.forget_key("k", 0)
+    desk.purse.forget_key("k")
+    admit()
+    desk.purse.settle(old, 5_000, 0)  # more than it had reserved
+    assert desk.purse.ask(0, full=True).parts[name].spent == 100
+    assert desk.purse.ask(0, full=True).parts[name].debt == 0

@@ -127,3 +127,18 @@ def test_a_long_prompt_is_told_as_far_as_it_is_remembered() -> None:
     assert len(went.prefix) == BLOCKS_MAX
     other.told(went)
     assert send(other, 100, prefix).id == there.id
+
+
+def test_a_replica_that_leaves_and_comes_back_has_not_what_siblings_had_there_before() -> None:
+    """What they said while it was leaving was not heard: it stayed full, for nobody had anything new to
+    tell."""
+    [other] = pools(1, replicas=2, streams_max=2)
+    staying = ReplicaSpec("r1", "r1:80", streams_max=2)
+    replica = other.replicas["r0"]
+    other.dispatch(replica, 10)
+    other.told_load({"r0": Load(100.0, 100.0, 2)})
+    other.set_replicas([staying], 1.0)
+    other.told_load({})
+    other.set_replicas([ReplicaSpec("r0", "r0:80", streams_max=2), staying], 2.0)
+    assert other.replicas["r0"] is replica
+    assert (replica.streams_allowed, replica.outstanding) == (2, 10.0)

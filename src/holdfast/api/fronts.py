@@ -9,7 +9,7 @@ from collections import deque
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.gateway.fronted import ready, staying
+from holdfast.core.gateway.fronted import leaving, ready, staying
 from holdfast.core.gateway.lender import clamp
 from holdfast.gateway.settings import Service, Upstream
 from holdfast.gateway.view import NOTHING, View, difference
@@ -74,10 +74,12 @@ def _service(world: World, name: str) -> Service | None:
     if not isinstance(shape, model.Service) or shape.serves is None:
         return None
     serves = shape.serves
+    upstreams = _upstreams(world, name)
     return Service(
         name=name,
         models=serves.models or (name,),
-        upstreams=_upstreams(world, name),
+        upstreams=upstreams,
+        leaving=tuple(leaving(world, name, {upstream.id for upstream in upstreams})),
         hosts=serves.hosts,
         prefixes=serves.prefixes,
         probe=serves.probe,

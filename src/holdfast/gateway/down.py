@@ -62,6 +62,7 @@ class Down(asyncio.Protocol):
         "agent_hash",
         "backlog",
         "begins",
+        "beside",
         "body",
         "body_size",
         "chunked",
@@ -138,6 +139,7 @@ class Down(asyncio.Protocol):
         self.body = b""
         self.pieces: list[bytes] | None = None
         self.body_size = self.head_size = self.headers = self.headers_size = 0
+        self.beside = 0  # bytes that came since the last of the body
         self.length = -1
         self.in_head = True
         self.chunked = self.has_host = self.wants_continue = self.pipelined = False
@@ -238,13 +240,14 @@ class Down(asyncio.Protocol):
     # what the connection tells
 
     def data_received(self, data: bytes) -> None:
-        if self.exchange is not None:
-            self.backlog += data
-            if len(self.backlog) > BACKLOG_MAX:
-                self.transport.abort()
+        if self.exchange is not None or self.backlog:
+            self._wait(data)
             return
         if self.in_head:
             if not self.head_size:
+                if self.paused and self.linger < 0:
+                    self._wait(data)  # until it has read what we have said so far
+                    return
                 if self.again is not None and self._same_again(self.again, data):
                     return
                 if self.linger >= 0:
@@ -254,11 +257,27 @@ class Down(asyncio.Protocol):
                 self.deadline = self.worker.now() + self.worker.wanted.head_within_s
             self.head_size += len(data)
         else:
-            now = self.worker.now()
-            self.deadline = min(now + BODY_PIECE_WITHIN_S, self.fresh_at + self.worker.wanted.body_within_s)
+            self._more(data)
+            return
         self._feed(data)
-        if self.in_head and self.head_size > HEAD_MAX:
+        if self.head_size > HEAD_MAX and self.in_head:
             self.refuse(Answer(431, "invalid_request", f"a head has at most {HEAD_MAX} bytes", close=True))
+
+    def _wait(self, data: bytes) -> None:
+        """It comes after what is answered now."""
+        self.backlog += data
+        if len(self.backlog) > BACKLOG_MAX:
+            self.transport.abort()
+
+    def _more(self, data: bytes) -> None:
+        """Of a request whose head was read. What is no body is a size, or trailers: those end too."""
+        now = self.worker.now()
+        self.deadline = min(now + BODY_PIECE_WITHIN_S, self.fresh_at + self.worker.wanted.body_within_s)
+        before = self.body_size
+        self._feed(data)
+        self.beside = self.beside + len(data) if self.body_size == before else 0
+        if self.beside > HEAD_MAX and self.exchange is None:
+            self.refuse(Answer(431, "invalid_request", f"trailers have at most {HEAD_MAX} bytes", close=True))
 
     def _same_again(self, again: Again, data: bytes) -> bool:
         body = again.body(data)
@@ -317,7 +336,7 @@ class Down(asyncio.Protocol):
         self.worker.counts.refused(answer.status)
         self.transport.write(whole(answer.status, answer.body(), answer.more(), close=True))
         if not self.transport.can_write_eof():
-            self.transport.close()
+            self._close()
             return
         self.transport.write_eof()
         self.again = None
@@ -337,27 +356,32 @@ class Down(asyncio.Protocol):
         if self.transport.is_closing():
             return
         if not self.keep_alive or self.worker.closing:
-            self.transport.close()
+            self._close()
             return
         self.deadline = self.worker.now() + self.worker.wanted.idle_s
         self.in_head = True
         self.head_size = 0
-        if self.backlog:
-            data, self.backlog = self.backlog, b""
-            self.worker.loop.call_soon(self._go_on, data)
+        if self.backlog and not self.paused:
+            self.worker.loop.call_soon(self._go_on)
 
-    def _go_on(self, data: bytes) -> None:
-        if not self.transport.is_closing():
+    def _go_on(self) -> None:
+        if self.exchange is None and self.backlog and not self.transport.is_closing():
+            data, self.backlog = self.backlog, b""
             self.data_received(data)
+
+    def _close(self) -> None:
+        """When all of it was read, but not whenever that may be."""
+        self.deadline = self.worker.now() + NOT_READ_S
+        self.transport.close()
 
     def late(self) -> None:
         """The worker noticed that the deadline is over."""
-        if self.paused or self.linger >= 0:
+        if self.paused or self.linger >= 0 or self.transport.is_closing():
             self.transport.abort()
         elif self.head_size or not self.in_head:
             self.refuse(Answer(408, "request_timeout", "the request did not come in time", close=True))
         else:
-            self.transport.close()
+            self._close()
 
     def pause_writing(self) -> None:
         self.paused = True
@@ -370,6 +394,8 @@ class Down(asyncio.Protocol):
         self.deadline = NEVER if self.exchange is not None else self.worker.now() + self.worker.wanted.idle_s
         if self.exchange is not None:
             self.exchange.resume()
+        elif self.backlog:
+            self.worker.loop.call_soon(self._go_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.worker.downs.discard(self)

@@ -197,7 +197,11 @@ class Exchange:
         data = attempt.held[0] if len(attempt.held) == 1 else b"".join(attempt.held)
         attempt.held.clear()
         if self.head:  # it goes on where another was cut
-            self.forward(attempt, data)
+            if up.status < 300 and attempt.events is not None:
+                self.forward(attempt, data)
+            else:
+                text = f"{attempt.replica.id} does not go on with what was begun: its status is {up.status}"
+                self.answer(Answer(502, "upstream_lost", text, "server_error"))
             return
         self.first_at = self.last_at = now
         self.status = up.status
@@ -341,7 +345,7 @@ class Exchange:
     def _cut(self, attempt: Try, why: str) -> None:
         """After its first content an answer cannot be had again: go on elsewhere if that is asked for, or say
         what happened and end without [DONE]."""
-        service, transport = self.service, self.down.transport
+        service = self.service
         assert service is not None
         if attempt.events is not None and self._continue(attempt):
             return
@@ -349,15 +353,19 @@ class Exchange:
         self.down.keep_alive = False
         if attempt.events is not None and not attempt.events.ended:
             text = f"{attempt.replica.id} of {service.name} was lost in the middle of its answer: {why}"
-            event = Answer(502, "upstream_lost", text, "server_error").event()
-            if self.to_chunk:
-                transport.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event))
-            else:
-                transport.write(event)
+            self._tell(Answer(502, "upstream_lost", text, "server_error"))
             self._end_with(usage, attempt)
         else:
             self._end_with(usage, attempt, finish=False)
-            transport.abort()  # so that nobody takes half of it for the whole
+            self.down.transport.abort()  # so that nobody takes half of it for the whole
+
+    def _tell(self, answer: Answer) -> None:
+        """In a stream, as its end."""
+        event = answer.event()
+        if self.to_chunk:
+            event = b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
+        if not self.down.transport.is_closing():
+            self.down.transport.write(event)
 
     def _continue(self, attempt: Try) -> bool:
         service = self.service
@@ -378,15 +386,16 @@ class Exchange:
         self._ask(replica, now)
         return True
 
-    def hedge(self, now: float) -> None:
-        """It is late: ask another one too, if there is one."""
-        service = self.service
-        assert service is not None
-        self.excluded = {*(self.excluded or ()), *(each.replica.id for each in self.tries)}
+    def _ask_another_too(self, service: "Service", now: float) -> bool:
+        """Whoever answers first wins. False: there is no other."""
+        excluded = self.excluded
+        self.excluded = {*(excluded or ()), *(each.replica.id for each in self.tries)}
         replica = service.pick(self, now)
-        if replica is not None:
-            service.hedged += 1
-            self._ask(replica, now)
+        if replica is None:
+            self.excluded = excluded
+            return False
+        self._ask(replica, now)
+        return True
 
     def look(self, now: float) -> None:
         """Is it late? Asked a few times a second."""
@@ -405,8 +414,12 @@ class Exchange:
             attempt = self.tries[-1]  # what is no stream begins when it is whole
             self._release_up(attempt)
             self.failed(attempt, f"nothing came for {settings.first_byte_s:.0f} s", "timeout")
-        elif settings.hedge and len(self.tries) == 1 and service.may_hedge(now - self.started, now):
-            self.hedge(now)
+        elif len(self.tries) == 1:
+            if self.tries[0].replica.lost:
+                if self.tried < settings.tries and self._ask_another_too(service, now):
+                    service.retries += 1
+            elif settings.hedge and service.may_hedge(now - self.started, now):
+                service.hedged += self._ask_another_too(service, now)
 
     def _too_late(self, why: str) -> None:
         attempt = self.winner or self.tries[-1]
@@ -456,7 +469,14 @@ class Exchange:
             self._end(None if self.asked else 0)
 
     def answer(self, answer: Answer) -> None:
-        """Our own answer, when there is none from a replica."""
+        """Our own answer, when there is none from a replica; in its stream, if one has begun it and no other
+        goes on."""
+        if self.head:
+            self.down.keep_alive = False
+            answer.code = "upstream_lost"
+            self._tell(answer)
+            self._end(None)
+            return
         self.status = answer.status
         self.down.keep_alive = self.down.keep_alive and not answer.close
         self.reply(answer.status, answer.body(), answer.more())
@@ -568,5 +588,7 @@ class Exchange:
             self.winner.up.transport.pause_reading()
 
     def resume(self) -> None:
-        if self.winner is not None and self.winner.up is not None:
-            self.winner.up.transport.resume_reading()
+        self.last_at = self.worker.now()  # the replica was not late: nobody read what it said
+        for attempt in self.tries:
+            if attempt.up is not None:
+                attempt.up.transport.resume_reading()

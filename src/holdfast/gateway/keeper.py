@@ -32,6 +32,7 @@ AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0  # one that ran for so long starts anew at once
 CLOSE_WITHIN_S = 30.0
 LAPSE_S = 0.5
+LAST_WORDS_S = 1.0
 
 log = structlog.get_logger("holdfast.gateway")
 
@@ -58,6 +59,7 @@ class Seat:
         self.pid = 0
         self.ready = False
         self.counted: Counted | None = None
+        self.loads: dict[str, messages.Sharing] = {}  # what it has in flight, by service
         self.restarts = 0
 
 
@@ -158,7 +160,15 @@ class Keeper:
         for id, share in self.clamps.items():
             link.send(messages.Clamped(id, share))
         link.send(messages.ServicesPut(self.services))
-        link.on_message = lambda message: self.heard(seat, message)
+        for other in self.seats:
+            if other.loads and other is not seat:  # it will hear of nothing but changes
+                link.send(messages.Shared(other.worker, other.loads))
+
+        def heard(message: messages.ToKeeper) -> None:
+            if seat.link is link:  # what one said that has ended would be taken for its successor's
+                self.heard(seat, message)
+
+        link.on_message = heard
 
     def heard(self, seat: Seat, message: messages.ToKeeper) -> None:
         now = self.now()
@@ -175,7 +185,9 @@ class Keeper:
                 self.on_wanting(service)
             case messages.Saw(requests=requests):
                 self.watch.saw(requests)
-            case messages.Shared():
+            case messages.Shared(services=services):
+                for name, sharing in services.items():
+                    seat.loads[name] = messages.Sharing([], sharing.loads)
                 self.tell_all(message, but=seat)
             case messages.Hello():
                 pass
@@ -184,7 +196,7 @@ class Keeper:
         """Its worker has ended."""
         if seat.counted is not None:
             self.ended = of_the_ended(self.ended, seat.counted)
-        seat.link, seat.ready, seat.counted = None, False, None
+        seat.link, seat.ready, seat.counted, seat.loads = None, False, None, {}
         self.tell_all(messages.SiblingGone(seat.worker))
 
     def _lend(self, link: Link, ask: Ask, now: float) -> None:
@@ -216,6 +228,8 @@ class Keeper:
             self._by_pid[process.pid] = seat
             try:
                 code = await process.wait()
+                if seat.link is not None:  # its last words are still to be read
+                    await asyncio.wait([seat.link.lost], timeout=LAST_WORDS_S)
             except asyncio.CancelledError:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()

@@ -1,5 +1,6 @@
 """A service as a worker sees it: its replicas, who waits for them, and how it goes."""
 
+import math
 import zlib
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -70,15 +71,33 @@ class Service:
             if replica.draining:
                 close_idle(replica)
         for replica in self.pool.replicas.values():
+            replica.lost = False
             if replica.connection_pool is None:
                 replica.connection_pool = []
-        hold = wanted.hold
-        if hold is None:
+        for replica in self.pool.leaving:
+            replica.lost = wanted.leaving is not None and replica.id not in wanted.leaving
+        staying = {spec.id for spec in specs} | {each.id for each in (*before, *self.pool.leaving)}
+        self.targets = {id: target for id, target in self.targets.items() if id in staying}
+        self._wait_by(wanted.hold)
+
+    def _wait_by(self, hold: settings.Hold | None) -> None:
+        queue = self.queue
+        if queue is None:
+            self.queue = None if hold is None else Hold(hold.requests, hold.tokens, hold.patience_s)
+        elif hold is not None:
+            queue.requests_max, queue.tokens_max = hold.requests, hold.tokens
+            queue.patience_s = hold.patience_s
+            if queue.length:
+                self.worker.pump_soon(self)
+        else:
+            self.pump()
             self.queue = None
-        elif self.queue is None:
-            self.queue = Hold(hold.requests, hold.tokens, hold.patience_s)
-        if self.waiting:
-            self.worker.pump_soon(self)
+            for waiting in queue.expired(math.inf):  # nobody would look after them any more
+                waiting.gave_up_waiting()
+
+    def gone(self) -> None:
+        """It is not served any more. What runs goes on."""
+        self.change(msgspec.structs.replace(self.settings, upstreams=(), leaving=None, hold=None, probe=""))
 
     @property
     def empty(self) -> bool:

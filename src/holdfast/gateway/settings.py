@@ -31,6 +31,7 @@ class Service(msgspec.Struct, frozen=True):
     name: str
     models: tuple[str, ...] = ()  # the names it answers to; "llama-*": all that begin so
     upstreams: tuple[Upstream, ...] = ()
+    leaving: tuple[str, ...] | None = None  # those that were, and will end what they have begun; None: all
     hosts: tuple[str, ...] = ()  # any path of these hosts leads here
     prefixes: tuple[str, ...] = ()  # and these paths of any host
     open: bool = False  # hosts and prefixes: no key is needed

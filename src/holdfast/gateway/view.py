@@ -95,4 +95,5 @@ def _both(service: Service, added: Service) -> Service:
         probe=service.probe or added.probe,
         concurrent=service.concurrent or added.concurrent,
         upstreams=(*service.upstreams, *added.upstreams),
+        leaving=service.leaving,
     )

@@ -228,7 +228,13 @@ class Worker:
                 service.change(each)
             services.append(service)
             self._wanting.discard(each.name)
+        before = self.book.services
         self.book.set_services(services)
+        for name in before.keys() - self.book.services.keys():
+            task = self._probing.pop(name, None)
+            if task is not None:
+                task.cancel()
+            before[name].gone()
         for service in services:
             task = self._probing.get(service.name)
             if service.settings.probe and (task is None or task.done()):

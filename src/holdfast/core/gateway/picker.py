@@ -178,8 +178,8 @@ class Pool:
         return {each.id: _own(each) for each in self.replicas.values() if each.streams}
 
     def told_load(self, loads: Mapping[str, Load]) -> None:
-        """What all of them have in flight."""
-        for replica in self.replicas.values():
+        """What all of them have in flight. Who leaves may come back: it is told too."""
+        for replica in (*self.replicas.values(), *self.leaving):
             before, now = replica.elsewhere, loads.get(replica.id, NO_LOAD)
             if before is now:
                 continue

@@ -429,7 +429,7 @@ class Purse:
         for name in wanted:
             if name in self._pockets:
                 self._active[self._pockets[name]] = None
-        told = list(self._active) if full else [self._pockets[n] for n in wanted if n in self._pockets]
+        told = self._to_tell() if full else [self._pockets[n] for n in wanted if n in self._pockets]
         parts: dict[str, Part] = {}
         for pocket in told:
             pocket.expire(now)
@@ -443,6 +443,12 @@ class Purse:
         self._asked_of = [pocket for pocket in told if pocket.name in parts]
         self._number += 1
         return Ask(self.holder, self._number, self._term, full, parts)
+
+    def _to_tell(self) -> list[Pocket]:
+        """Not of keys that were deleted: one made anew under the same name has counters of its own."""
+        for pocket in [one for one in self._active if self._pockets.get(one.name) is not one]:
+            del self._active[pocket]
+        return list(self._active)
 
     def worth_asking(self, name: str, amounts: list[float]) -> float:
         """What to want when many are short of it: all of it if the broker seemed to have that much, for it

@@ -71,6 +71,7 @@ class Replica:
         "largest",
         "level",
         "load",
+        "lost",
         "outstanding",
         "priority",
         "ready",
@@ -98,6 +99,7 @@ class Replica:
         self.carries = spec.weight
         self.load = 0.0  # outstanding / carries
         self.draining = False
+        self.lost = False  # somebody says that it answers no more
         self.ready = False  # in its level's list of those that may be asked
         self.health = Health()
         self.connection_pool: object = None  # the shell's
