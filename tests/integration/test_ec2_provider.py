@@ -594,7 +594,7 @@ async def test_a_pool_of_ec2_gets_one_provider_and_wrong_settings_are_told(
     assert isinstance(made, Ec2Provider)
     assert providers.of(replace(pool, name="others")) is made
     assert await made.list("gpus") == ()
-    with pytest.raises(Denied, match="image is missing"):
+    with pytest.raises(Denied, match="image: expected an image"):
         providers.of(replace(pool, settings={"regions": "us-east-1"}))
     await providers.close()
 
