@@ -468,6 +468,29 @@ async def test_requests_that_come_together_are_answered_in_their_order(tmp_path:
     assert answer.index(b'"completion_tokens":1') < answer.index(b'"completion_tokens":2')
 
 
+async def test_a_request_that_is_still_coming_when_a_gateway_ends_is_answered(tmp_path: Path) -> None:
+    """Its connection was taken for an idle one, and closed in the middle of its body."""
+    body = msgspec.json.encode(chat())
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: h\r\n{AUTH}content-length: {len(body)}\r\n\r\n".encode()
+    async with engine() as toy:
+        async with served(tmp_path, service(toy.url)) as (serving, _):
+            host, port = serving.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(head + body[:10])
+            await asyncio.sleep(0.3)
+
+            async def goes_on() -> bytes:
+                await asyncio.sleep(0.7)
+                writer.write(body[10:])
+                return await reader.read()
+
+            going_on = asyncio.create_task(goes_on())
+        answer = await going_on
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"connection: close\r\n" in answer
+
+
 async def test_who_sends_a_byte_at_a_time_is_let_go(tmp_path: Path) -> None:
     async with (
         engine() as toy,
