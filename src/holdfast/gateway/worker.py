@@ -321,7 +321,7 @@ class Worker:
                     looking.result()
             server.close()
             ends = self.now() + self.wanted.close_within_s
-            while not all(down.idle for down in self.downs) and self.now() < ends:
+            while not all(down.ended for down in self.downs) and self.now() < ends:
                 await asyncio.sleep(0.05)
         finally:
             server.close()
