@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -466,6 +467,73 @@ async def test_requests_that_come_together_are_answered_in_their_order(tmp_path:
         answer = await raw(serving.url, request(1) + request(2) + request(3))
     assert [answer.count(b" tok%d" % number) for number in range(4)] == [3, 2, 1, 0]
     assert answer.index(b'"completion_tokens":1') < answer.index(b'"completion_tokens":2')
+
+
+async def test_a_request_that_is_still_coming_when_a_gateway_ends_is_answered(tmp_path: Path) -> None:
+    """Its connection was taken for an idle one, and closed in the middle of its body."""
+    body = msgspec.json.encode(chat())
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: h\r\n{AUTH}content-length: {len(body)}\r\n\r\n".encode()
+    async with engine() as toy:
+        async with served(tmp_path, service(toy.url)) as (serving, _):
+            host, port = serving.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(head + body[:10])
+            await asyncio.sleep(0.3)
+
+            async def goes_on() -> bytes:
+                await asyncio.sleep(0.7)
+                writer.write(body[10:])
+                return await reader.read()
+
+            going_on = asyncio.create_task(goes_on())
+        answer = await going_on
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"connection: close\r\n" in answer
+
+
+async def test_an_answer_that_is_still_read_when_a_gateway_ends_is_read_to_its_end(tmp_path: Path) -> None:
+    """The rest of it was in a buffer, and thrown away with the connection."""
+    size = 3_000_000
+
+    async def says_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + b"x" * size)
+        await writer.drain()
+
+    body = msgspec.json.encode(chat())
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: h\r\n{AUTH}content-length: {len(body)}\r\n\r\n".encode()
+    async with upstream(says_much) as odd:
+        async with served(tmp_path, service(odd)) as (serving, _):
+            host, port = serving.url.removeprefix("http://").split(":")
+            small = socket.socket()
+            small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            small.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(small, (host, int(port)))
+            reader, writer = await asyncio.open_connection(sock=small, limit=4_096)
+            writer.write(head + body)
+            await asyncio.sleep(0.5)
+
+            async def reads_slowly() -> bytes:
+                answer = b""
+                with contextlib.suppress(ConnectionError):
+                    while piece := await reader.read(16_384):
+                        answer += piece
+                        await asyncio.sleep(0.005)
+                return answer
+
+            reading = asyncio.create_task(reads_slowly())
+        answer = await reading
+        writer.close()
+    assert len(answer.partition(b"\r\n\r\n")[2]) == size
+
+
+async def test_a_cut_chat_whose_time_is_over_is_not_begun_again(tmp_path: Path) -> None:
+    async with engine() as one, engine() as other:
+        wanted = service(one.url, other.url, continues=True, total_s=1.0)
+        async with served(tmp_path, wanted) as (_, client):
+            found = await client.post(CHAT, json=chat("toy-t0-i100-n40", stream=True, max_tokens=100))
+        assert events(found.text)[-1]["error"]["code"] == "upstream_lost"
+        assert [(await each.stats())["continued"] for each in (one, other)] == [0, 0]
 
 
 async def test_who_sends_a_byte_at_a_time_is_let_go(tmp_path: Path) -> None:

@@ -374,6 +374,16 @@ class Down(asyncio.Protocol):
         self.deadline = self.worker.now() + NOT_READ_S
         self.transport.close()
 
+    @property
+    def idle(self) -> bool:
+        """Nothing of a request has come that would have to be answered."""
+        return self.exchange is None and self.in_head and not self.head_size and not self.backlog
+
+    @property
+    def ended(self) -> bool:
+        """And what we have said is on its way."""
+        return self.idle and not self.transport.get_write_buffer_size()
+
     def late(self) -> None:
         """The worker noticed that the deadline is over."""
         if self.paused or self.linger >= 0 or self.transport.is_closing():

@@ -371,7 +371,9 @@ class Exchange:
         service = self.service
         assert service is not None
         now = self.worker.now()
-        if not (service.settings.continues and self.text and self._may_try_again(now)):
+        if not (service.settings.continues and self.text) or now - self.started > service.settings.total_s:
+            return False
+        if not self._may_try_again(now):
             return False
         body = asks.continued(self.down.body, self.text)
         if body is None:

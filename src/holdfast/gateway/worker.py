@@ -295,7 +295,7 @@ class Worker:
         """Take nothing new; what runs may end."""
         self.closing = True
         for down in tuple(self.downs):
-            if down.exchange is None:
+            if down.idle:
                 down.transport.close()
 
     async def serve(self) -> None:
@@ -321,7 +321,7 @@ class Worker:
                     looking.result()
             server.close()
             ends = self.now() + self.wanted.close_within_s
-            while any(down.exchange is not None for down in self.downs) and self.now() < ends:
+            while not all(down.ended for down in self.downs) and self.now() < ends:
                 await asyncio.sleep(0.05)
         finally:
             server.close()
