@@ -21,10 +21,10 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: $(STAMP)  ## a control plane and three local nodes; Ctrl-C ends them
-	@$(BIN)/holdfast up $(ARGS)
+	@PATH="$(abspath $(BIN)):$$PATH" holdfast up $(ARGS)
 
 demo: $(STAMP)  ## the story by itself, in about a minute
-	@$(BIN)/holdfast demo $(ARGS)
+	@PATH="$(abspath $(BIN)):$$PATH" holdfast demo $(ARGS)
 
 venv: $(STAMP)  ## create .venv with everything installed (quick when nothing changed)
 

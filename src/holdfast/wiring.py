@@ -351,15 +351,16 @@ def run(work: Callable[[asyncio.Event], Awaitable[None]], hurry: asyncio.Event |
 
 
 @contextlib.contextmanager
-def only_one(state: Path) -> Iterator[None]:
-    """Two of them in one folder would fight over its nodes."""
+def only_one(state: Path, what: str = "up") -> Iterator[None]:
+    """Two of them in one folder would fight over what is in it: nodes, keys, budgets."""
     _make(state)
-    with open(state / "up.lock", "w") as file:
+    with open(state / f"{what}.lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise CannotStart(
-                f"another `holdfast up` uses {state}", "stop it, or give this one another --dir and --port"
+                f"another `holdfast {what}` uses {state}",
+                "stop it, or give this one another --dir and --port",
             ) from None
         yield
 

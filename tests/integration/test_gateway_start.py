@@ -1,11 +1,13 @@
 """What a gateway says when it cannot start."""
 
+import asyncio
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+from holdfast import wiring
 from holdfast.gateway import keeper, settings
 from holdfast.gateway.serve import gateway
 
@@ -21,3 +23,23 @@ async def test_workers_that_do_not_come_up_are_told_and_leave_nothing_behind(
         async with gateway(wanted):
             pass
     assert not list(tmp_path.glob("*.sock"))
+
+
+async def test_a_second_gateway_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    """Both served: each had the whole budget, and who wrote last decided which keys there are."""
+    file = tmp_path / "gateway.yaml"
+    file.write_text("services: []\nopen: true\n")
+    command = [sys.executable, "-m", "holdfast.cli.main", "gateway", "-c", str(file)]
+    command += ["--dir", str(tmp_path / "state"), "--port", "0", "--admin-port", "0"]
+    with wiring.only_one(tmp_path / "state", "gateway"):
+        second = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        try:
+            async with asyncio.timeout(60):
+                _, said = await second.communicate()
+        finally:
+            if second.returncode is None:
+                second.kill()
+                await second.wait()
+    assert second.returncode
+    assert b"another `holdfast gateway` uses" in said
+    assert b"--dir" in said

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from holdfast.core.gateway.lease import Ask, Part, counter
 from holdfast.core.gateway.prefix import Went
 from holdfast.core.gateway.replicas import Load
 from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin
-from holdfast.gateway.counts import Counted, ServiceCounted
+from holdfast.gateway.counts import Counted, ReplicaCounted, ServiceCounted
 from holdfast.gateway.keeper import Keeper
 from holdfast.model.gateway import Grade, Limits, scope_of_key
 from holdfast.wire.keys import KeyWanted
@@ -190,3 +192,19 @@ def test_a_worker_that_starts_knows_what_its_siblings_have_in_flight(tmp_path: P
     ]
     ours.left(ours.seats[0])
     assert told(comes(2)) == []
+
+
+def test_it_is_told_when_every_replica_of_a_service_fails_and_when_one_is_back(tmp_path: Path) -> None:
+    """A gateway said nothing while all who asked waited."""
+    ours = keeper(tmp_path)
+    [seat] = ours.seats
+
+    def states(*found: str) -> messages.CountedNow:
+        replicas = tuple(ReplicaCounted(f"r{at}", 0, 0.0, state, False) for at, state in enumerate(found))
+        [service] = counted(1).services
+        return messages.CountedNow(Counted(0, {}, (replace(service, replicas=replicas),)))
+
+    with capture_logs() as lines:
+        for found in (("ready", "ejected"), ("ejected", "ejected"), ("ejected", "ejected"), ("ready",), ()):
+            ours.heard(seat, states(*found))
+    assert [(line["log_level"], line["service"]) for line in lines] == [("warning", "toy"), ("info", "toy")]

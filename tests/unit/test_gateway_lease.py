@@ -352,9 +352,22 @@ def test_a_total_that_others_hold_may_be_waited_for() -> None:
     other.chain(KEY, "m", 0)
     assert other.hear(desk.broker.ask(other.ask(0, {TOTAL: 10}), 0), 0)
     answer = desk.refuse(10, 0)
-    assert (answer.kind, answer.wait_s) == ("tokens", LAPSE_S)
+    assert (answer.kind, answer.wait_s) == ("held", LAPSE_S)
     other.hear(desk.broker.ask(other.ask(1, full=True), 1), 1)
     desk.admit(10, 1)
+
+
+def test_a_budget_of_which_too_little_is_left_is_used_up_though_the_rest_lies_with_who_asks() -> None:
+    """It was told as a limit a minute, to be tried again in some seconds: it would not have passed then."""
+    desk = Desk(Limits(tokens_total=1_000))
+    for _ in range(8):
+        desk.purse.settle(desk.admit(111, 0), 111, 0)
+    assert desk.refuse(146, 0).kind == "total"
+    running = desk.admit(100, 1)
+    answer = desk.refuse(110, 1)
+    assert (answer.kind, answer.wait_s) == ("held", LAPSE_S), "it may not use all that it reserved"
+    desk.purse.settle(running, 0, 2)
+    desk.admit(110, 2)
 
 
 def test_what_a_crashed_holder_drew_stays_drawn() -> None:

@@ -100,6 +100,10 @@ def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None,
     log_lines.set_up(json=log_json)
 
     async def work(stop: asyncio.Event) -> None:
+        with wiring.only_one(wanted.state, "gateway"):
+            await serve(stop)
+
+    async def serve(stop: asyncio.Event) -> None:
         async with serving_of(wanted, behind, stop) as serving:
             if json:
                 say.as_json({"url": serving.url, "admin_url": serving.admin_url})
@@ -114,6 +118,7 @@ def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None,
 @contextmanager
 def _told(state: Path) -> Iterator[None]:
     """Why it cannot run, for a person."""
+    from holdfast import wiring
     from holdfast.gateway.keeper import CannotListen, CannotStart
     from holdfast.gateway.keyring import Damaged
     from holdfast.gateway.plane import Denied
@@ -123,6 +128,8 @@ def _told(state: Path) -> Iterator[None]:
         yield
     except Stopped:
         return
+    except wiring.CannotStart as error:
+        say.fail([str(error)], error.hint)
     except CannotListen as error:
         say.fail([str(error)], error.hint)
     except CannotStart as error:

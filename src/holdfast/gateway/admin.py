@@ -75,7 +75,7 @@ class Admin:
             elif request.method != "GET" and "origin" in request.headers:
                 raise Refused(403, "a web page from elsewhere sent this")
             if self.keeper.control and request.method != "GET":
-                hint = f"ask it instead: holdfast keys --url {self.keeper.control} ..."
+                hint = f"ask it instead: add --url {self.keeper.control} at the end of the command"
                 raise Refused(409, "keys and limits are those of the control plane", hint)
             return await go_on(request)
         except Refused as refused:

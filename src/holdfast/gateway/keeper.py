@@ -90,6 +90,7 @@ class Keeper:
         self.borrow: Callable[[Link, Ask], None] | None = None  # none: from our own broker
         self.on_wanting: Callable[[str], None] = lambda service: None
         self.ended = Counted()  # what workers counted that are no more
+        self._failing: frozenset[str] = frozenset()  # services of which every replica fails
         self._by_pid: dict[int, Seat] = {}
 
     # what changes
@@ -180,6 +181,7 @@ class Keeper:
                 seat.ready = True
             case messages.CountedNow(counted=counted):
                 seat.counted = counted
+                self._notice()
             case messages.Wanting(service=service):
                 self.wanting[service] = now
                 self.on_wanting(service)
@@ -191,6 +193,20 @@ class Keeper:
                 self.tell_all(message, but=seat)
             case messages.Hello():
                 pass
+
+    def _notice(self) -> None:
+        """Whoever runs this hears when nobody is left to answer: those who ask only wait."""
+        states: dict[str, set[str]] = {}
+        for seat in self.seats:
+            for service in seat.counted.services if seat.counted is not None else ():
+                found = states.setdefault(service.name, set())
+                found.update(each.state for each in service.replicas if not each.draining)
+        failing = frozenset(name for name, found in states.items() if found == {"ejected"})
+        for name in sorted(failing - self._failing):
+            log.warning("every replica of a service fails: requests wait", service=name)
+        for name in sorted(self._failing - failing):
+            log.info("a service has replicas that answer again, or none", service=name)
+        self._failing = failing
 
     def left(self, seat: Seat) -> None:
         """Its worker has ended."""

@@ -95,6 +95,15 @@ def refused(refusal: Refusal, model: str) -> Answer:
             f"the budget of {where} ({refusal.limit:.0f} tokens) is used up",
             "insufficient_quota",
         )
+    if refusal.kind == "held":
+        return Answer(
+            429,
+            "rate_limit_exceeded",
+            f"what is left of the budget of {where} ({refusal.limit:.0f} tokens) is held by requests that"
+            f" run: this one needs {refusal.needed:.0f}",
+            "tokens",
+            wait_s=refusal.wait_s,
+        )
     if refusal.kind == "unavailable":
         return Answer(
             503,

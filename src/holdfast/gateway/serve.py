@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import uvicorn
 
@@ -63,10 +64,14 @@ async def gateway(
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
             found = Serving(keeper, listener.getsockname()[1])
-            _note(wanted, found)
+            where = wanted.state / "admin-url"
+            where.unlink(missing_ok=True)
+            if behind is None:  # else keys and limits are the control plane's: it is found by its own file
+                _note(where, found)
             try:
                 yield found
             finally:
+                where.unlink(missing_ok=True)
                 server.should_exit = True
                 await serving
 
@@ -110,11 +115,11 @@ def _token(wanted: settings.Gateway) -> str:
     return token
 
 
-def _note(wanted: settings.Gateway, serving: Serving) -> None:
+def _note(where: Path, serving: Serving) -> None:
     """The command line finds the second listener by this file."""
-    fresh = wanted.state / ".admin-url.new"
+    fresh = where.with_name(".admin-url.new")
     fresh.write_text(serving.admin_url + "\n")
-    fresh.replace(wanted.state / "admin-url")
+    fresh.replace(where)
 
 
 def _host(host: str) -> str:

@@ -21,6 +21,7 @@ REFUSED = {
     "requests": "has used up its requests: it is refused",
     "concurrent": "has as many requests at once as it may: it is refused",
     "total": "has spent its budget: it is refused",
+    "held": "has its budget held by requests that run: it is refused",
     "never": "wants more than it can ever have: it is refused",
     "unavailable": "nobody can say what is left of its quota: it is refused",
     "model_warming": "nobody is ready in time: it is refused",

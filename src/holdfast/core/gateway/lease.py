@@ -198,7 +198,8 @@ class LentTotal:
 
     def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
         if self.left < wants:
-            return 0.0, inf if self.left + self.out < wants else LAPSE_S
+            others = self.out - lease.out  # what the asker holds idle is no part of what it wants
+            return 0.0, inf if self.left + others < wants else LAPSE_S
         amount = max(wants, float(floor(min(self.left, max(self.limit * TOTAL_SHARE, TOTAL_SLICE_MIN)))))
         self.drawn += amount
         self.out += amount

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from math import exp, floor, inf
 
 from holdfast.core.gateway.lease import (
+    LAPSE_S,
     SLICE_S,
     TOTAL_SHARE,
     TOTAL_SLICE_MIN,
@@ -516,8 +517,9 @@ def denial(pocket: Pocket, need: float, now: float) -> Refusal | None:
     if now >= pocket.denied_until or now >= ready_at:
         return None
     kind = pocket.kind
-    if kind == "total" and ready_at < inf:
-        kind = "tokens"  # others hold what is left, and may return it
+    if kind == "total" and (ready_at < inf or pocket.busy):
+        kind = "held"  # requests that run, here or elsewhere, may return what they do not use
+        ready_at = min(ready_at, now + LAPSE_S)
     return Refusal(kind, pocket.scope, pocket.capacity, need, ready_at - now)
 
 

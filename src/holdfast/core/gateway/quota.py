@@ -130,7 +130,7 @@ class Refusal:
     __slots__ = ("kind", "limit", "needed", "scope", "wait_s")
 
     def __init__(self, kind: str, scope: str, limit: float, needed: float, wait_s: float) -> None:
-        self.kind = kind  # tokens, requests, concurrent, total, never, unavailable
+        self.kind = kind  # tokens, requests, concurrent, total, held, never, unavailable
         self.scope = scope
         self.limit = limit
         self.needed = needed
