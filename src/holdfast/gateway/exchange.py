@@ -208,7 +208,8 @@ class Exchange:
         whole = up.complete and attempt.events is None
         if attempt.events is not None:
             service.began(now - self.started)
-            self._collect(data)
+            if service.settings.continues:
+                self.text += text_of(data)
         elif whole:
             attempt.tail = data
         else:
@@ -242,7 +243,7 @@ class Exchange:
                 service.went_on(now - self.last_at)
                 self.last_at = now
                 if service.settings.continues:
-                    self._collect(data)
+                    self.text += text_of(data)
         else:
             self.last_at = self.worker.now()
             attempt.tail = (attempt.tail + data)[-TAIL:]
@@ -259,12 +260,6 @@ class Exchange:
         elif data:
             transport.write(data)
         self._complete(attempt, up)
-
-    def _collect(self, data: bytes) -> None:
-        service = self.service
-        assert service is not None
-        if service.settings.continues and data:
-            self.text += text_of(data)
 
     def _complete(self, attempt: Try, up: Up) -> None:
         if up.status >= 300:

@@ -220,7 +220,7 @@ class Up(asyncio.Protocol):
                 return
             chunks, self.open = whole_chunks(data)
             if not self.open:
-                asked.replied(self, chunks[0] if len(chunks) == 1 else b"".join(chunks), data)
+                asked.replied(self, b"".join(chunks), data)
                 return
         elif self.open > 0:
             rest = self.open - len(data)
