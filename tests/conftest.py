@@ -5,10 +5,12 @@ import gc
 import inspect
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from _pytest.unraisableexception import collect_unraisable
 from hypothesis import settings
 
 # What CI tries is the same each time: a new example that fails should be met by whoever looks for it. By hand
@@ -16,6 +18,8 @@ from hypothesis import settings
 settings.register_profile("by hand", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "by hand")
+
+_FAILED = pytest.StashKey[bool]()
 
 
 def pytest_configure() -> None:
@@ -39,6 +43,27 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     with asyncio.Runner() as runner:
         runner.run(pyfuncitem.obj(**given))
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[_FAILED] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """What a failed test left open is told with it. Its frames would live on until the next test begins, and
+    what they hold would be found, and counted, there."""
+    yield
+    if item.stash.get(_FAILED, False):
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            if hasattr(sys, name):
+                delattr(sys, name)
+        gc.collect()
+        collect_unraisable(item.config)
 
 
 @pytest.fixture(autouse=True)

@@ -6,17 +6,21 @@ passes through it as real HTTP, so it can answer in EC2's own form with any erro
 request was carried out, hang, or be gone.
 """
 
+import atexit
 import contextlib
 import functools
 import http.client
 import json
 import os
+import shutil
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -27,6 +31,8 @@ ERROR = (
     "<?xml version='1.0' encoding='UTF-8'?><Response><Errors><Error><Code>{code}</Code>"
     "<Message>{said}</Message></Error></Errors><RequestID>r-1</RequestID></Response>"
 )
+# The only one that is ever asked for: moto would make 1,300, twice a test, which takes most of its time.
+IMAGE = "ami-12c6146b"
 DEEDS = ("RunInstances", "TerminateInstances", "RebootInstances", "CancelSpotInstanceRequests")
 KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 # What boto3 would otherwise look for on this machine and on the network.
@@ -249,7 +255,10 @@ class _Handler(BaseHTTPRequestHandler):
 @functools.cache
 def moto_port() -> int:
     """One server for all tests of a process, ended with it: it takes seconds to start."""
-    os.environ.update(ENVIRONMENT)
+    images = Path(tempfile.mkdtemp(prefix="holdfast-ec2-")) / "images.json"
+    images.write_text(json.dumps([{"ami_id": IMAGE, "name": "linux", "architecture": "x86_64"}]))
+    atexit.register(shutil.rmtree, images.parent, ignore_errors=True)
+    os.environ.update(ENVIRONMENT, MOTO_AMIS_PATH=str(images))
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     port: int = server.get_host_and_port()[1]
@@ -267,7 +276,7 @@ def empty_front() -> Front:
 
 def settings(front: Front, **more: str) -> dict[str, str]:
     """Of a pool that uses it."""
-    plain = {"regions": "us-east-1", "image": "ami-12c6146b", "install": "holdfast==1.0"}
+    plain = {"regions": "us-east-1", "image": IMAGE, "install": "holdfast==1.0"}
     return {**plain, "endpoint_url": front.url, **more}
 
 

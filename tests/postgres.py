@@ -26,6 +26,7 @@ import psycopg
 from psycopg import sql
 
 from tests.packages import need
+from tests.ports import free_port
 from tests.servers import Shared
 
 START_S = 60
@@ -113,7 +114,7 @@ class Postgres:
         """On the port it had before, if it had one."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
-            port = self.port or _free_port()
+            port = self.port or free_port()
             with self.log.open("ab") as log:
                 self._process = subprocess.Popen(
                     [str(programs() / "postgres"), "-D", str(self.data), "-p", str(port)],
@@ -194,13 +195,6 @@ class Postgres:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def private() -> Iterator[Postgres]:
     server = Postgres()
@@ -225,7 +219,7 @@ class Gate:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._drop = ""  # the next COMMIT: "write" (it never arrives) or "answer" (only the answer is lost)
-        self.port = 0
+        self.port = free_port()
         self.open()
 
     @property
@@ -234,7 +228,6 @@ class Gate:
 
     def open(self) -> None:
         listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = listener.getsockname()[1]
         self._listener = listener
         self._begin(self._accept, listener)
 

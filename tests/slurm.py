@@ -18,13 +18,13 @@ import getpass
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 from tests.packages import need, which
+from tests.ports import free_ports
 from tests.servers import Shared
 
 START_S = 60.0
@@ -103,7 +103,7 @@ class Slurm:
         self._write()
 
     def _write(self) -> None:
-        ports = _free_ports(len(NODES) + 1)
+        ports = free_ports(len(NODES) + 1)
         nodes = "\n".join(NODE.format(name=n, port=p) for n, p in zip(NODES, ports[1:], strict=True))
         user = getpass.getuser()
         self.conf.write_text(
@@ -217,14 +217,6 @@ class Slurm:
     def _said(self) -> str:
         logs = sorted(self.folder.glob("*.log"))
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in logs)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 shared = Shared(Slurm)

@@ -22,7 +22,7 @@ from holdfast.model.units import SECOND, Millis
 from holdfast.model.verdict import Evidence, Level, Verdict
 from holdfast.model.workload import Training, Workload
 from holdfast.ports.errors import Fenced, NotFound, OutcomeUnknown, PortError, Unreachable
-from holdfast.ports.store import ABSENT_MS, TAILS_BYTES_MAX, Leadership, Snapshot, Store, Tail
+from holdfast.ports.store import ABSENT_MS, TAIL_COSTS, TAILS_BYTES_MAX, Leadership, Snapshot, Store, Tail
 from holdfast.sim.store import CrashPoint, SimStore
 from tests.contract.conftest import Run
 from tests.contract.databases import Failing, postgres_database, sqlite_database
@@ -601,10 +601,12 @@ def test_the_end_of_what_a_replica_wrote_comes_back_as_it_was(store: Store, run:
 
 
 def test_a_great_many_that_end_together_are_kept_as_far_as_there_is_room(store: Store, run: Run) -> None:
-    at_once, many = 17_500, 70_000  # already the first are more values than a statement may have
+    # already the first are more values than a statement may have, and more than there is room for
+    at_once, many = 17_500, 35_000
     for first in range(0, many, at_once):
         numbers = range(first, first + at_once)
         run(store.keep_tails(tuple(tail(f"web/{number}.1", b"x", at=NOW + number) for number in numbers)))
+    assert at_once > TAILS_BYTES_MAX // TAIL_COSTS
     assert run(store.tail(f"web/{many - 1}.1")) is not None
     assert run(store.tail("web/0.1")) is None
 

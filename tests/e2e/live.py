@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -68,13 +67,6 @@ def until(look: Callable[[], T], what: str, seconds: float = LONG_S) -> T:
 def boot_ms() -> int:
     """The clock that leases count by, and programs/alone.py writes."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 # processes
@@ -239,6 +231,7 @@ class Started(Api):
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
+                preexec_fn=_hears_that_its_terminal_closed,
                 cwd=ground.folder,
                 env=ground.environment,
             )
@@ -259,15 +252,15 @@ class Started(Api):
 
     def kill(self) -> None:
         self.process.kill()
-        self._ended()
+        self.ended()
 
     def stop(self, number: int = signal.SIGINT) -> int:
         """As Ctrl-C does; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self._ended()
+        return self.ended()
 
-    def _ended(self) -> int:
+    def ended(self) -> int:
         status = self.process.wait(LONG_S)
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -276,6 +269,11 @@ class Started(Api):
     @property
     def is_running(self) -> bool:
         return self.process.poll() is None
+
+
+def _hears_that_its_terminal_closed() -> None:
+    """Also where the tests themselves run under `nohup`."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _line(process: "subprocess.Popen[bytes]", seconds: float) -> bytes:

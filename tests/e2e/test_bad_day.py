@@ -10,7 +10,6 @@ from tests.e2e.live import (
     Ground,
     Started,
     alone,
-    free_port,
     kill,
     lives,
     processes,
@@ -18,6 +17,7 @@ from tests.e2e.live import (
     replicas,
     until,
 )
+from tests.ports import free_port
 
 SECONDS = 25
 
@@ -123,6 +123,8 @@ def live_through(ground: Ground, seed: int) -> None:
     assert "Traceback" not in day.up.said
     assert day.up.stop() == 0
     assert processes(ground.folder) == {}
+    again = ground.cli("replay", "--dir", str(day.up.folder))
+    assert again.returncode == 0, again.stdout + again.stderr
 
 
 def check(up: Started) -> None:

@@ -150,23 +150,20 @@ def answers(address: str) -> int:
 
 def test_a_clock_that_is_set_while_it_leads_changes_nothing(ground: Ground) -> None:
     """The wall clock of the control plane alone jumps, back and then ahead. Nobody is suspected, nothing
-    moves, and a node that dies afterwards is noticed as ever. Beats are slow: on a busy machine one of a
-    second would be late by itself. There the leader, too, may lose its leadership for a moment, with every
-    link: that says nothing of clocks, so the clock is set again."""
+    moves, and a node that dies afterwards is noticed as ever. Beats are slow, and a leader has long until it
+    is one no more: on a busy machine a beat of a second would be late by itself, and a leader of three
+    seconds lose its leadership, with every link. That says nothing of clocks."""
     lease_ms, beat_ms = 3 * LEASE_MS, 3_000
     setting = ground.folder / "clock"
     setting.write_text("+0\n")
     own, ground.environment = ground.environment, {**ground.environment, **fake_clock(setting)}
-    plane = ground.serve(lease_ms=lease_ms, beat_ms=beat_ms)
+    plane = ground.serve("--leader-timeout", "60", lease_ms=lease_ms, beat_ms=beat_ms)
     ground.environment = own
     ground.fleet(plane, "n1", "n2", "n3")
     plane.apply_when_led(WEB, alone(ground.folder))
     before, job = plane.until_ready("web", 3), plane.until_ready("job")
-    undisturbed: set[str] = set()
-    for shift, ahead_s in 3 * (("-1h", -3_600), ("+1h", 3_600)):
-        if shift in undisturbed:
-            continue
-        known, terms = len(told(plane)), terms_of(plane)
+    for shift, ahead_s in (("-1h", -3_600), ("+1h", 3_600)):
+        known = len(told(plane))
         setting.write_text(f"{shift}\n")
         later = boot_ms() + lease_ms + 2_000
         until(lambda later=later: boot_ms() > later, "a lease would be over")  # type: ignore[misc]
@@ -174,10 +171,8 @@ def test_a_clock_that_is_set_while_it_leads_changes_nothing(ground: Ground) -> N
         led = until(lambda: (plane.ready("web"), plane.ready("job")), "somebody leads")
         assert led == (before, job)
         assert len(lives(ground.folder)) == 1
-        if terms_of(plane) == terms:
-            undisturbed.add(shift)
-            assert not [line for line in told(plane)[known:] if " suspect" in line]
-    assert len(undisturbed) == 2, "it never led for as long as a lease"
+        assert not [line for line in told(plane)[known:] if " suspect" in line]
+    assert terms_of(plane) == 1
     (node,) = job.values()
     kill(*processes(ground.folder / node))
     until(lambda: len(lives(ground.folder)) == 2, "the job goes on elsewhere", 2 * LONG_S)

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.live import Ground, Started, free_port, kill, replicas, until
+from tests.e2e.live import Ground, Started, kill, replicas, until
+from tests.ports import free_port
 
 ENGINE = f"exec {sys.executable} -m holdfast.sim.engine --port $PORT"
 LLM = f"""

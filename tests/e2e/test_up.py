@@ -4,7 +4,10 @@ import contextlib
 import http.client
 import signal
 import subprocess
+import sys
 import time
+
+import pytest
 
 from tests.e2e.live import (
     HOLDFAST,
@@ -46,6 +49,69 @@ def test_an_interrupt_while_it_starts_leaves_no_process(ground: Ground) -> None:
     assert up.stop() == 0
     assert processes(ground.folder) == {}
     assert "Traceback" not in up.said
+
+
+STUBBORN = f"""
+kind: service
+name: stubborn
+replicas: 3
+command: exec {sys.executable} -c "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+cpus: 0.1
+memory: 64MiB
+stop_grace: 60s
+"""
+
+
+@pytest.mark.parametrize(
+    ("numbers", "apart_s"),
+    [
+        ((signal.SIGTERM,) * 4, 0.02),  # all pass it on: a terminal, `timeout`, whoever started it
+        ((signal.SIGTERM, signal.SIGINT), 1.0),
+        ((signal.SIGHUP,), 0.0),  # its terminal was closed
+    ],
+    ids=["together", "twice", "hang up"],
+)
+def test_whoever_ends_it_and_how_often_leaves_no_process(
+    ground: Ground, numbers: tuple[int, ...], apart_s: float
+) -> None:
+    """At the third signal it was gone at once, and its nodes went on; so they did without a terminal."""
+    up = ground.up()
+    up.apply(STUBBORN)
+    up.until_ready("stubborn", 3)
+    for number in numbers:
+        up.process.send_signal(number)
+        time.sleep(apart_s)
+    assert up.ended() == 0
+    assert processes(ground.folder) == {}
+    assert "Traceback" not in up.said
+
+
+def test_signals_while_it_starts_leave_no_process(ground: Ground) -> None:
+    up = ground.begin("up", "--port", "0", name="up")
+    until(lambda: processes(up.folder / "nodes"), "the first agents are started")
+    for _ in range(4):
+        up.process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)
+    assert up.ended() == 0
+    assert processes(ground.folder) == {}
+    assert "Traceback" not in up.said
+
+
+def test_it_ends_as_it_should_also_when_whoever_read_it_is_gone(ground: Ground) -> None:
+    command = [*HOLDFAST, "up", "--port", "0", "--dir", str(ground.folder / "up"), "--quiet"]
+    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ground.environment)
+    assert up.stdout is not None
+    assert up.stderr is not None
+    try:
+        assert b"serving" in up.stdout.readline()
+        up.stdout.close()
+        up.stderr.close()
+        up.send_signal(signal.SIGTERM)
+        assert up.wait(60) == 0
+        assert processes(ground.folder) == {}
+    finally:
+        up.kill()
+        up.wait(60)
 
 
 def test_when_nobody_reads_what_it_tells_any_more_it_ends_as_if_interrupted(ground: Ground) -> None:

@@ -756,6 +756,15 @@ def test_stopping_all_does_not_wait_for_ever_for_a_replica_that_will_not_end(ben
         shim = bench.shim_pid()
         assert await provider.stop_all(100) == ("n1",)
         assert is_gone(shim)
+        await provider.launch(wish("n2"))
+        bench.shim_pid("n2")
+        hurry = asyncio.Event()
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            stopping = group.create_task(provider.stop_all(3_600_000, hurry))
+            await asyncio.sleep(0.3)
+            assert not stopping.done()
+            hurry.set()
+        assert stopping.result() == ("n2",)
 
     asyncio.run(story())
 

@@ -117,7 +117,7 @@ def bench(tmp_path: Path, cluster: Slurm) -> Iterator[Bench]:
     until("no process of a node is left", lambda: not made.agent.roots())
 
 
-async def soon(what: str, holds: object, seconds: float = 20.0) -> None:
+async def soon(what: str, holds: object, seconds: float = 60.0) -> None:
     assert callable(holds)
     end = time.monotonic() + seconds
     while not holds():

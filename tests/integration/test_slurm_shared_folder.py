@@ -1,18 +1,25 @@
 """A shared folder that stands still, as a disk does whose server is gone: nobody stands still with it."""
 
 import asyncio
+import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import pytest
 
+from holdfast.adapters.providers.local.folders import Folders
 from holdfast.adapters.providers.slurm import SlurmProvider, read_settings
 from holdfast.adapters.providers.slurm.shared import AT_ONCE, Shared
 from holdfast.model.verdict import Word
 from holdfast.ports.errors import Denied, Unreachable
 from holdfast.ports.provider import Join
+from tests.planes import until
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ANSWER_S = 0.3
 
@@ -91,3 +98,69 @@ async def test_threads_that_stand_still_keep_their_places_and_give_them_back() -
 async def test_what_the_folder_says_is_what_is_said() -> None:
     with pytest.raises(FileNotFoundError):
         await Shared("/shared", ANSWER_S)(os.stat, "/nowhere/at/all")
+
+
+def descriptors(path: Path) -> int:
+    """How many of ours are open at this file."""
+    found = 0
+    for each in os.scandir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(each.path) == str(path)
+    return found
+
+
+async def test_a_lock_that_opens_when_nobody_waits_for_it_any_more_is_closed_again(tmp_path: Path) -> None:
+    """Each launch and termination left one more descriptor behind, for as long as we ran."""
+    shared, goes_on = Shared("/shared", ANSWER_S), threading.Event()
+    lock = tmp_path / "nodes" / "n1" / "lock"
+    lock.parent.mkdir(parents=True)
+
+    async def slowly(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        def late() -> T:
+            goes_on.wait(30)
+            return function(*args, **kwargs)
+
+        return await shared(late)
+
+    async def hold() -> None:
+        async with Folders(tmp_path, slowly).held("n1"):
+            raise AssertionError("it was not answered")
+
+    with pytest.raises(Unreachable):
+        await hold()
+    left = asyncio.ensure_future(hold())
+    await asyncio.sleep(ANSWER_S / 2)
+    left.cancel()
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    await until(lambda: not [each for each in threading.enumerate() if each.name == "shared folder"])
+    assert lock.exists(), "it was opened"
+    assert descriptors(lock) == 0
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_lock_is_given_back_though_the_folder_stands_still_meanwhile(
+    tmp_path: Path, cancelled: bool
+) -> None:
+    """Its descriptor had no turn to be closed, and the node was in nobody's hands but ours, for ever."""
+    shared, goes_on = Shared("/shared", ANSWER_S), threading.Event()
+    lock = tmp_path / "nodes" / "n1" / "lock"
+    lock.parent.mkdir(parents=True)
+    stands_still = asyncio.Event()
+
+    async def hold() -> None:
+        async with Folders(tmp_path, shared).held("n1"):
+            stuck = [asyncio.ensure_future(shared(goes_on.wait, 30)) for _ in range(AT_ONCE)]
+            await asyncio.gather(*stuck, return_exceptions=True)
+            stands_still.set()
+
+    holding = asyncio.ensure_future(hold())
+    await stands_still.wait()
+    if cancelled:
+        await asyncio.sleep(ANSWER_S / 3)
+        holding.cancel()
+    await asyncio.gather(holding, return_exceptions=True)
+    await until(lambda: descriptors(lock) == 0)
+    async with asyncio.timeout(10), Folders(tmp_path).held("n1"):
+        goes_on.set()

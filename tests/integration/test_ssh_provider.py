@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -276,6 +277,25 @@ async def test_what_a_person_must_mend_is_denied_and_said(
     with pytest.raises(Denied, match=why):
         await ours.launch(wish())
     assert bench.agent.roots() == []
+    await ours.close()
+
+
+async def test_a_python_that_ended_before_it_was_asked_is_denied_as_well(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine it was gone before its text was sent: that was told as a launch of which nobody knows
+    what came."""
+    begin = Line._begin
+
+    async def ended(line: Line) -> Any:
+        process = await begin(line)
+        await process.wait_closed()
+        return process
+
+    monkeypatch.setattr(Line, "_begin", ended)
+    ours = bench.provider(bench.server.host("h1", bench.folder / "h1", python="no-such-python"))
+    with pytest.raises(Denied, match="has no no-such-python"):
+        await ours.launch(wish())
     await ours.close()
 
 

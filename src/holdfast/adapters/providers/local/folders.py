@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -220,19 +221,24 @@ class Folders:
     async def held(self, node: str) -> AsyncIterator[Path]:
         """The node is in our hands alone, of all processes of this machine. NotFound: there is none."""
         folder = self.of(node)
+        opened = Opened(folder / "lock")
         try:
-            lock = await self._beside(os.open, folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            await self._beside(self.reach)
-            raise NotFound(f"there is no {node} here") from error
-        try:
+            try:
+                lock = await self._beside(opened.open)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                await self._beside(self.reach)
+                raise NotFound(f"there is no {node} here") from error
             await self._lock(lock, node)
             if not await self._beside(_is_at, lock, folder / "lock"):  # it left while we waited
                 raise NotFound(f"there is no {node} here")
             yield folder
         finally:
-            with contextlib.suppress(Unreachable):  # what is held is told by what held it
-                await self._beside(os.close, lock)
+            if opened.leave():
+                with contextlib.suppress(Unreachable):  # what is held is told by what held it
+                    try:
+                        await self._beside(opened.close)
+                    finally:
+                        opened.close_beside()
 
     async def _lock(self, descriptor: int, node: str) -> None:
         try:
@@ -255,6 +261,43 @@ class Folders:
             yield
         finally:
             os.close(lock)
+
+
+class Opened:
+    """A file that is closed once, also if whoever opens it stands still and nobody waits for it any more."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._guard = threading.Lock()
+        self._descriptor = -1
+        self._left = False
+
+    def open(self) -> int:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with self._guard:
+            if not self._left:
+                self._descriptor = descriptor
+                return descriptor
+        os.close(descriptor)
+        return -1  # and nobody is there to read it
+
+    def leave(self) -> bool:
+        """Nobody wants it any more. Is there something to close?"""
+        with self._guard:
+            self._left = True
+            return self._descriptor >= 0
+
+    def close(self) -> None:
+        with self._guard:
+            descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def close_beside(self) -> None:
+        """If that had no turn: a lock that is given back later is better than one that never is. There are
+        never more such threads than files that could be opened."""
+        if self._descriptor >= 0:
+            threading.Thread(target=self.close, name="give back", daemon=True).start()
 
 
 def wall_ms() -> Instant:

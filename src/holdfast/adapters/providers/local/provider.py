@@ -44,6 +44,7 @@ CALL_S = 10.0  # for a killed agent to be gone
 LOOK_S = 0.5  # how often `supervise` looks
 REVIVE_S = 0.15  # the first wait before an agent is started again; doubled each time
 REVIVE_MAX_S = 10.0
+HURRY_S = 0.1  # how soon somebody in a hurry is heard
 STEADY_S = 30.0  # an agent that has lived so long begins anew with its waits
 
 log = structlog.get_logger()
@@ -203,15 +204,16 @@ class LocalProvider:
             except PortError as error:
                 log.warning("supervise_failed", why=str(error))
 
-    async def stop_all(self, grace_ms: Millis) -> tuple[str, ...]:
-        """Ask every replica to end, wait for that, then terminate every node. The nodes that are surely
-        gone."""
+    async def stop_all(self, grace_ms: Millis, hurry: asyncio.Event | None = None) -> tuple[str, ...]:
+        """Ask every replica to end, wait for that, unless somebody is in a hurry, then terminate every node.
+        The nodes that are surely gone."""
         with plainly("this machine"):
             names = self._folders.names()
             for node in names:
                 self._folders.note_ending(node)
             roots = [str(self._folders.of(node)) for node in names]
-            await seen_through(_ask_to_end, roots, grace_ms / 1000)
+            asked = await seen_through(_ask_to_end, roots)
+            await _ended(asked, grace_ms / 1000, hurry or asyncio.Event())
         ends = await asyncio.gather(*(self.terminate(node) for node in names), return_exceptions=True)
         for node, end in zip(names, ends, strict=True):
             if isinstance(end, PortError) and not isinstance(end, NotFound):
@@ -423,9 +425,15 @@ class LocalProvider:
             log.info("agent_started_again", node=node)
 
 
-def _ask_to_end(roots: Sequence[str], grace_s: float) -> None:
+def _ask_to_end(roots: Sequence[str]) -> list[tree.Process]:
     tree.resume(*roots)  # what is hung hears nothing
     asked = tree.shims(*roots)
     for shim in asked:
         tree.send(shim, signal.SIGTERM)
-    tree.wait(asked, grace_s)
+    return asked
+
+
+async def _ended(processes: list[tree.Process], within_s: float, hurry: asyncio.Event) -> None:
+    ends = time.monotonic() + within_s
+    while processes and not hurry.is_set() and (left_s := ends - time.monotonic()) > 0:
+        processes = await seen_through(tree.wait, processes, min(HURRY_S, left_s))

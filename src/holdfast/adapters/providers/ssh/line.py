@@ -13,6 +13,7 @@ from importlib import resources
 from types import ModuleType
 from typing import Any
 
+from holdfast.adapters.providers.library import Library
 from holdfast.adapters.providers.local import tree
 from holdfast.adapters.providers.ssh import remote
 from holdfast.adapters.providers.ssh.hosts import SshHost
@@ -45,13 +46,7 @@ ERRORS: dict[str, type[PortError]] = {
 }
 
 
-def library() -> Any:
-    """asyncssh, which not everybody has installed."""
-    try:
-        import asyncssh
-    except ImportError as error:
-        raise Denied("hosts over ssh need asyncssh: pip install 'holdfast[ssh]'") from error
-    return asyncssh
+ASYNCSSH = Library("asyncssh", "hosts over ssh need asyncssh: pip install 'holdfast[ssh]'")
 
 
 class NeedsInstall(Exception):
@@ -97,7 +92,7 @@ class Line:
         """A Python on the host that waits for its text. A kept connection may have died unseen, so a failure
         on an old one is tried again on a new one; nothing has been asked yet."""
         command = f"{shlex.quote(self.host.python)} -I -S -c {shlex.quote(BEGIN)}"
-        errors = (library().Error, OSError, TimeoutError)
+        errors = (ASYNCSSH.load().Error, OSError, TimeoutError)
         failed: Any = None
         while True:
             connection, is_new = await self._connected(failed)
@@ -121,7 +116,7 @@ class Line:
             return self._connection, True
 
     async def _connect(self) -> Any:
-        ssh, host = library(), self.host
+        ssh, host = ASYNCSSH.load(), self.host
         given: dict[str, Any] = {
             "username": host.user,
             "client_keys": [host.key_file] if host.key_file else (),
@@ -161,11 +156,14 @@ class Line:
     async def _hear(self, process: Any, body: bytes, within_s: float) -> Any:
         try:
             async with asyncio.timeout(within_s):
-                out, err = await process.communicate(body)
+                try:
+                    out, err = await process.communicate(body)
+                except BrokenPipeError:  # it ended before it was asked: what did it say?
+                    out, err = await process.communicate()
                 await process.wait_closed()
         except TimeoutError as error:
             raise Lost(f"no answer within {within_s:g} s") from error
-        except (library().Error, OSError) as error:
+        except (ASYNCSSH.load().Error, OSError) as error:
             raise Lost(str(error)) from error
         finally:
             process.close()

@@ -17,7 +17,7 @@ import structlog
 
 from holdfast.adapters.providers.ssh import remote
 from holdfast.adapters.providers.ssh.hosts import TAKES, SshHost, read_hosts
-from holdfast.adapters.providers.ssh.line import ANSWER_S, Line, NeedsInstall
+from holdfast.adapters.providers.ssh.line import ANSWER_S, ASYNCSSH, Line, NeedsInstall
 from holdfast.adapters.providers.ssh.package import wheel
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
@@ -64,6 +64,7 @@ class SshProvider:
 
     @classmethod
     def from_settings(cls, settings: dict[str, str], credentials: Credentials) -> Self:
+        ASYNCSSH.insist()
         return cls(read_hosts(settings), credentials)
 
     # the port
