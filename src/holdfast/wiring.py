@@ -31,10 +31,10 @@ from holdfast.api.app import close, create_app
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
 from holdfast.control.leaving import Leaving
-from holdfast.control.plane import Plane
+from holdfast.control.plane import LEADER_TTL_MS, Plane
 from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
-from holdfast.model.units import Instant
+from holdfast.model.units import Instant, Millis
 from holdfast.model.world import World
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Closing, Join, Provider, Supervised
@@ -43,6 +43,7 @@ from holdfast.wire.address import is_loopback
 from holdfast.wire.identity import hashed
 
 CLOSE_S = 5
+TOGETHER_S = 0.5
 SUPERVISE_AGAIN_S = 10.0  # after a provider stopped by a mistake
 
 log = structlog.get_logger("holdfast")
@@ -68,6 +69,7 @@ class Settings:
     insecure: bool = False
     pools: tuple[Pool, ...] = ()  # that every start brings with it
     leaving: Leaving | None = None  # all that was launched ends with us
+    leader_ttl_ms: Millis = LEADER_TTL_MS  # unless it is renewed, a leadership ends after this
 
 
 def check(settings: Settings) -> None:
@@ -124,8 +126,10 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             providers.of,
             opening=partial(_opening, settings.pools),
             own_pools=[pool.name for pool in settings.pools],
+            look=providers.for_a_look,
             ending=partial(providers.stop_all, settings.leaving) if settings.leaving else None,
             telemetry=telemetry,
+            leader_ttl_ms=settings.leader_ttl_ms,
         )
         if settings.tokens:
             await first_token(settings, registry, clock)
@@ -199,6 +203,19 @@ class Providers:
                 self._new.put_nowait(provider)
         return self._made[key]
 
+    @contextlib.asynccontextmanager
+    async def for_a_look(self, pool: Pool) -> AsyncIterator[Provider]:
+        """One for a pool that may never be wanted: nobody keeps it, and it looks after nothing."""
+        if pool.provider == "local":
+            yield self.local
+            return
+        provider = made_of(pool, self._credentials)
+        try:
+            yield provider
+        finally:
+            if isinstance(provider, Closing):
+                await asyncio.gather(_closed(provider), return_exceptions=True)  # it was all for a look
+
     async def _credentials(self, node: str) -> Join:
         certificate = self.settings.certificate.read_text() if self.settings.certificate else ""
         return Join((self.url,), self.enrolment.token_for(node), certificate)
@@ -213,7 +230,10 @@ class Providers:
     async def stop_all(self, leaving: Leaving, world: World) -> Iterable[str]:
         """Local nodes get time to end what runs on them; others are ended as their provider does it."""
         others = [pool for pool in world.pools.values() if pool.provider != "local"]
-        both = (self.local.stop_all(CLOSE_S * 1000), leaving.end(world, others, self.of))
+        both = (
+            self.local.stop_all(CLOSE_S * 1000, leaving.hurry),
+            leaving.end(world, others, self.of),
+        )
         gone: list[str] = []
         for ended in await asyncio.gather(*both, return_exceptions=True):  # neither keeps the other from it
             if isinstance(ended, BaseException):
@@ -321,8 +341,10 @@ async def first_token(settings: Settings, registry: Registry, clock: HostClock) 
 
 
 def run(work: Callable[[asyncio.Event], Awaitable[None]], hurry: asyncio.Event | None = None) -> None:
-    """Runs until it is done. The event it gets is set when somebody sends SIGINT or SIGTERM, `hurry` at the
-    second time; the third is not caught."""
+    """Runs until it is done. The event it gets is set when somebody sends SIGINT or SIGTERM, or closes the
+    terminal (SIGHUP, unless we were told not to mind); `hurry` at the second time; the third is not caught.
+    Signals that come together are one: a terminal, `timeout` and whoever started us may all pass on the
+    same."""
     import uvloop
 
     _more_files()
@@ -331,14 +353,24 @@ def run(work: Callable[[asyncio.Event], Awaitable[None]], hurry: asyncio.Event |
     async def main() -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        numbers = (signal.SIGINT, signal.SIGTERM)
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        heard_at = -TOGETHER_S
 
         def asked() -> None:
+            nonlocal heard_at
+            before, heard_at = heard_at, loop.time()
+            if heard_at - before < TOGETHER_S:
+                return
             if not stop.is_set():
                 stop.set()
                 return
             if hurry is not None:
                 hurry.set()
+            loop.call_later(TOGETHER_S, no_longer)
+
+        def no_longer() -> None:
             for number in numbers:
                 loop.remove_signal_handler(number)
 

@@ -23,6 +23,7 @@ from holdfast.api.streams import Stream
 from holdfast.control.plane import NotLeading
 from holdfast.core.gateway.lease import Ask, Grants
 from holdfast.gateway.view import View
+from holdfast.model.event import KeyPut
 from holdfast.model.units import many
 from holdfast.wire.gateway import LoadTold, strange, to_send
 
@@ -92,13 +93,22 @@ async def lease(request: Request, plane: ThisPlane) -> Response:
     "/load",
     summary="Tell how it goes with the services behind a gateway, and with its keys",
     openapi_extra=takes(LoadTold),
-    **gives(shapes.Done, "when it was heard: it is not journalled"),
+    **gives(shapes.Done, "when it was heard: it is not journalled, but for keys that are held back now"),
 )
-async def load(request: Request, plane: ThisPlane) -> Response:
+async def load(request: Request, edge: ThisEdge) -> Response:
+    """A line about a key counts for the key that it speaks of: not if that was restored or made anew since
+    (`since`)."""
     told = await _sent(request, LoadTold)
     if not 0 < len(told.gateway) <= 253:
         raise Refused(422, "a gateway has a name of at most 253 characters")
-    return give(shapes.Done(f"heard of {many(plane.gateways.hear(told), 'service')}"))
+    plane = edge.plane
+    heard = plane.gateways.hear(told)
+    if plane.gateways.found_out(told):
+        async with edge.writing:
+            events = [KeyPut(at=plane.now(), key=key) for key in plane.gateways.found_out(told)]
+            if events:  # nobody has looked meanwhile
+                await plane.tell(*events)
+    return give(shapes.Done(f"heard of {many(heard, 'service')}"))
 
 
 async def _sent(request: Request, kind: type[T]) -> T:

@@ -29,7 +29,6 @@ from holdfast.core import explain, listing
 from holdfast.core.detect import Senses
 from holdfast.core.tell import workload_of
 from holdfast.model.told import Told
-from holdfast.model.units import Instant
 from holdfast.model.world import World
 from holdfast.ports.errors import PortError
 
@@ -155,7 +154,7 @@ async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max
     told = await _told(plane, kind, name)
     known = _known(world, kind)
     if any(name in names for names in known):
-        found = _explanation(world, senses, kind, name, plane.now())
+        found = _explanation(plane, world, senses, kind, name)
     elif told:
         found = explain.Explanation(f"{name} is gone: {told[-1].text}", (), ())
     else:
@@ -174,17 +173,18 @@ async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max
 
 
 def _explanation(
-    world: World, senses: Senses | None, kind: Kind, name: str, now: Instant
+    plane: Plane, world: World, senses: Senses | None, kind: Kind, name: str
 ) -> explain.Explanation:
+    now = plane.now()
     match kind:
         case Kind.NODE:
             return explain.explain_node(world, senses, name, now)
         case Kind.WORKLOAD:
-            return explain.explain_workload(world, name, now, senses)
+            return explain.explain_workload(world, name, now, senses, plane.unlisted)
         case Kind.REPLICA:
             return explain.explain_replica(world, name, now)
         case Kind.POOL:
-            return explain.explain_pool(world, name, now)
+            return explain.explain_pool(world, name, now, plane.unlisted)
         case Kind.OFFER:
             return explain.explain_offer(world, name, now)
 

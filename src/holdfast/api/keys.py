@@ -78,13 +78,16 @@ async def delete_key(edge: ThisEdge, id: str) -> Response:
     return give(shapes.Done(f"deleted {id}"))
 
 
-@router.post("/keys/{id}/rotate", summary="Put a new key in its place", **gives(KeyMade, MADE, 404))
+@router.post("/keys/{id}/rotate", summary="Put a new key in its place", **gives(KeyMade, MADE, 404, 409))
 async def rotate_key(edge: ThisEdge, id: str, body: Rotation | None = None) -> Response:
-    """The old one is good for a while beside it."""
+    """The old one is good for a while beside it. One that was replaced or has expired is refused."""
     plane, wanted = edge.plane, body or Rotation(grace_ms=wire.GRACE_MS)
     async with edge.writing:
         now = plane.now()
-        old, fresh, secret = wire.rotated(_known(edge, id), now, wanted.grace_ms)
+        try:
+            old, fresh, secret = wire.rotated(_known(edge, id), plane.world.keys, now, wanted.grace_ms)
+        except wire.NotRotatable as refused:
+            raise Refused(409, str(refused), refused.hint) from None
         await plane.tell(KeyPut(at=now, key=old), KeyPut(at=now, key=fresh))
     return give(KeyMade(shown(fresh), secret))
 
@@ -96,7 +99,7 @@ async def suspend_key(edge: ThisEdge, id: str, body: Suspension | None = None) -
 
 @router.post("/keys/{id}/restore", summary="Let it in again", **gives(KeyShown, JOURNALLED, 404))
 async def restore_key(edge: ThisEdge, id: str) -> Response:
-    return await _put(edge, id, wire.restored)
+    return await _put(edge, id, lambda key: wire.restored(key, edge.plane.now()))
 
 
 @reads.get("/limits", summary="All limits but those of single keys", **gives_map(Limits, "by scope"))

@@ -50,7 +50,9 @@ async def log(
     try:
         found = await plane.open_log(replica, offset=-(tail_bytes or 0), follow=follow)
     except LookupError:
-        raise unknown("replica", replica, plane.world.replicas) from None
+        known = plane.world.replicas
+        siblings = [id for id in known if id.startswith(replica.partition("/")[0] + "/")]
+        raise unknown("replica", replica, siblings or known) from None
     stream = Stream(edge.streams, _plainly(found.parts), TEXT, request.state.lapsed)
     if found.note:
         stream.headers[NOTE] = found.note

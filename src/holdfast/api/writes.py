@@ -5,8 +5,9 @@ append: all of them, or none. What an apply means for something that is there al
 say; nothing is decided here.
 """
 
+import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -20,7 +21,9 @@ from holdfast.api.edge import Edge, ThisEdge, ThisRole, give
 from holdfast.api.gate import JSON, Operate, Read, media_type
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
+from holdfast.control import trial
 from holdfast.control.plane import Plane
+from holdfast.control.trial import Found
 from holdfast.core import revise
 from holdfast.core.explain_scale import scale_of
 from holdfast.core.preview import Preview, preview, twin
@@ -28,6 +31,7 @@ from holdfast.core.signals import SOURCES_MAX, true
 from holdfast.files.workload import Wanted, documents
 from holdfast.model.event import (
     Event,
+    OffersListed,
     PolicyApplied,
     PoolApplied,
     PoolDeleted,
@@ -68,6 +72,7 @@ async def apply(request: Request, edge: ThisEdge, role: ThisRole, file: FileName
         raise Refused(
             403, "the policy is an admin's to change", "nothing was changed; leave that document out"
         )
+    await _insist_on_usable(edge.plane, wanted)
     async with edge.writing:
         changes = list(_changes(edge.plane.world, wanted, edge.plane.now()))
         events = [change.event for change in changes if change.event is not None]
@@ -84,29 +89,56 @@ async def apply(request: Request, edge: ThisEdge, role: ThisRole, file: FileName
 )
 async def plan(request: Request, edge: ThisEdge, file: FileName = SENT) -> Response:
     wanted = await _sent(request, edge, file)
+    asked = await _asked(edge.plane, wanted)
     changes: list[Change] = []
 
     def run() -> Callable[[], Preview]:
         world, now = edge.plane.world, edge.plane.now()
         changes.extend(_changes(world, wanted, now))
         events = [change.event for change in changes if change.event is not None]
-        return partial(preview, twin(world), events, now)
+        heard = ((name, each.offers) for name, each in asked.items() if each.offers is not None)
+        events += [OffersListed(at=now, pool=name, offers=offers) for name, offers in heard]
+        known = {name: why for name, why in edge.plane.unlisted.items() if name not in asked}
+        unlisted = known | {name: each.unasked for name, each in asked.items() if each.unasked}
+        return partial(preview, twin(world), events, now, unlisted)
 
     found = await edge.think(run)
     return give(
         shapes.Preview(
-            changes=[_in_words(change.applied) for change in changes],
+            changes=[_in_words(change.applied, asked) for change in changes],
             steps=[shapes.Step(step.action, step.subject, step.text, step.why) for step in found.steps],
             pending=list(found.pending),
         )
     )
 
 
-def _in_words(applied: shapes.Applied) -> str:
+def _in_words(applied: shapes.Applied, asked: Mapping[str, Found]) -> str:
     """Of a dry run: nothing has been done."""
     what = f" ({', '.join(applied.changes)})" if applied.changes else ""
     would = {"unchanged": "would stay as it is"}.get(applied.outcome, f"would be {applied.outcome}")
+    found = asked.get(applied.name, Found()) if applied.kind == "pool" else Found()
+    if found.refused:
+        return f"{applied.kind} {applied.name}: would be refused: {found.refused}"
+    if found.unasked:
+        what += f"; its provider could not be asked what it offers, so only its file counts: {found.unasked}"
     return f"{applied.kind} {applied.name}: {would}{what}"
+
+
+async def _asked(plane: Plane, wanted: Iterable[Wanted]) -> dict[str, Found]:
+    """What providers say of these pools, all of them at once."""
+    pools = [each for each in wanted if isinstance(each, Pool)]
+    found = await asyncio.gather(*(trial.offered(plane.look, pool) for pool in pools))
+    return {pool.name: each for pool, each in zip(pools, found, strict=True)}
+
+
+async def _insist_on_usable(plane: Plane, wanted: Iterable[Wanted]) -> None:
+    """A pool that can never have a node here. One that is there already may be left as it is."""
+    fresh = [each for each in wanted if isinstance(each, Pool) and plane.world.pools.get(each.name) != each]
+    wrong = [(pool, await trial.usable(plane.look, pool)) for pool in fresh]
+    problems = [f"pool {pool.name}: {found.refused}" for pool, found in wrong if found.refused]
+    if problems:
+        hint = "nothing was changed; put it right where the control plane runs, then start that anew"
+        raise Refused(409, "a provider cannot be had here", hint, problems=problems)
 
 
 async def _sent(request: Request, edge: Edge, file: str) -> list[Wanted]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import structlog
 
 from holdfast.core import fold, snapshot
+from holdfast.model.plan import Plan
 from holdfast.model.units import Instant
 from holdfast.model.world import World
 from holdfast.ports.store import Store
@@ -44,6 +45,7 @@ class Follower:
         self.world = World()
         self.length = 0
         self.saved = 0  # length of the snapshot it began with
+        self.anew = False  # it was read from a snapshot, and nobody has looked at it since
         self.last_at: Instant = 0  # of the newest entry
 
     async def begin(self) -> None:
@@ -58,7 +60,7 @@ class Follower:
                 log.warning("a snapshot cannot be read", length=found.length, why=str(error))
                 before = found.length
                 continue
-            self.saved = found.length
+            self.saved, self.anew = found.length, True
             for entry in await self.store.read(self.length - 1, 1):
                 self.last_at = entry.at  # our clock must not begin before it
             return
@@ -71,6 +73,7 @@ class Follower:
                 entries = await self.store.read(self.length, BATCH)
                 for entry in entries:
                     fold.apply(self.world, entry)
+                    self.anew = self.anew and not isinstance(entry, Plan)
                     self.last_at = max(self.last_at, entry.at)
             self.length += len(entries)
             found = found or bool(entries)

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable
 from holdfast.control.term import Over, Term
 from holdfast.core.gateway.lease import Ask, Grants
 from holdfast.core.gateway.lender import Lender
-from holdfast.core.gateway.zombie import Row
+from holdfast.core.gateway.zombie import Row, found_out
 from holdfast.core.signals import true
-from holdfast.model.event import BudgetDrawn, KeyPut
+from holdfast.model.event import BudgetDrawn
 from holdfast.model.gateway import Grade, Key
-from holdfast.wire import keys
 from holdfast.wire.gateway import LoadTold, signals
 
 LAPSE_S = 1.0
@@ -83,10 +82,10 @@ class Gateways:
                 heard += 1
         self.term.look()
         if told.keys is not None:
-            self._note(told.gateway, told.keys, acts=told.acts)
+            self._note(told.gateway, told.keys)
         return heard
 
-    def _note(self, gateway: str, rows: tuple[Row, ...], *, acts: bool) -> None:
+    def _note(self, gateway: str, rows: tuple[Row, ...]) -> None:
         now = self.now()
         self._reports.pop(gateway, None)
         self._reports[gateway] = (now, rows)
@@ -94,20 +93,11 @@ class Gateways:
             del self._reports[name]
         while len(self._reports) > GATEWAYS_MAX:
             del self._reports[next(iter(self._reports))]
-        if acts:
-            self._act(rows)
 
-    def _act(self, rows: tuple[Row, ...]) -> None:
-        """A gateway that may do so found a key that works for nobody: all hold it back, until it is restored
-        by hand."""
-        known = self.term.mind.world.keys
-        for row in rows:
-            key = known.get(row.key)
-            if key is None or key.exempt or row.grade not in (Grade.CLAMP, Grade.SUSPEND):
-                continue
-            if WORSE[row.grade] > WORSE[key.grade]:
-                suspended = row.why if row.grade is Grade.SUSPEND else key.suspended
-                self.term.post(KeyPut(at=self.term.now, key=keys.graded(key, row.grade, suspended)))
+    def found_out(self, told: LoadTold) -> list[Key]:
+        """Of a gateway that may do so: keys that work for nobody, as all hold them back until each is
+        restored by hand. Whoever writes them down lets nobody else write meanwhile: they are whole."""
+        return list(found_out(self.term.mind.world.keys, told.keys or ())) if told.acts else []
 
     def report(self) -> list[Row]:
         """Every key, the most suspect first, by what all gateways say of it."""
@@ -136,4 +126,5 @@ def merged(key: Key, rows: list[Row]) -> Row:
         exempt=key.exempt,
         why=worst.why if worst is not None else "",
         leak=next((row.leak for row in rows if row.leak), ""),
+        since=key.judged_since,
     )

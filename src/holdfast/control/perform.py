@@ -42,8 +42,12 @@ Done = ev.NodeLaunched | ev.NodeTerminated | ev.NodeReset
 
 
 class Performer:
-    def __init__(self, term: Term, hub: Hub, providers: Providers) -> None:
+    def __init__(
+        self, term: Term, hub: Hub, providers: Providers, unlisted: dict[str, str] | None = None
+    ) -> None:
+        """`unlisted`: is told which pools could not be asked what they offer, and why."""
         self.term, self.hub, self.providers = term, hub, providers
+        self.unlisted = {} if unlisted is None else unlisted
         self._tasks: set[asyncio.Task[None]] = set()
         self._gates: dict[str, asyncio.Semaphore] = {}
 
@@ -190,8 +194,10 @@ class Performer:
         try:
             offers = await answer_of(lambda: self._provider(name).offers(pool), CALL_S, tuple[Offer, ...])
         except PortError as error:
+            self.unlisted[name] = why_of(error)
             log.warning("cannot list offers", pool=name, why=why_of(error))
             return
+        self.unlisted.pop(name, None)
         offers = possible(offers, name)
         known = self.term.mind.world.offers.get(name)
         news = None if offers == known else offers

@@ -30,6 +30,7 @@ from holdfast.control.perform import Performer, Providers
 from holdfast.control.session import Gone, Session
 from holdfast.control.term import Over, Term
 from holdfast.control.together import together
+from holdfast.control.trial import ForALook
 from holdfast.core.detect import Senses
 from holdfast.core.tell import workload_of
 from holdfast.core.turn import Mind
@@ -90,14 +91,18 @@ class Plane:
         ending: Callable[[World], Awaitable[Iterable[str]]] | None = None,
         telemetry: Telemetry | None = None,
         own_pools: Collection[str] = (),
+        look: ForALook | None = None,
         leader_ttl_ms: Millis = LEADER_TTL_MS,
     ) -> None:
         """`opening`: what every term begins with. `ending`: at the very end, given the last that we knew,
-        names nodes that are gone. `own_pools`: come with us, whatever was asked for. All control planes of
+        names nodes that are gone. `own_pools`: come with us, whatever was asked for. `look`: makes the
+        provider of a pool that is not wanted yet, for a while. All control planes of
         a store count with the same `leader_ttl_ms`."""
         self.name, self.url, self.store, self.registry = name, url, store, registry
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
         self.telemetry, self.own_pools, self.leader_ttl_ms = telemetry, own_pools, leader_ttl_ms
+        self.look = look
+        self.unlisted: dict[str, str] = {}  # pools that could not be asked what they offer -> why
         self._metrics = Metrics()
         self.last_words = LastWords(store)
         self.hub = Hub(clock, enrolment, self._metrics, self.last_words)
@@ -402,10 +407,11 @@ class Plane:
         follower, self._follower, self._fresh = self._follower, Follower(self.store), False
         settle()
         steady = SteadyClock(self.clock, follower.last_at)
-        mind = Mind(follower.world)
+        mind = Mind(follower.world, anew=follower.anew)
         journal = follower.length, follower.saved
         term = Term(self.name, held.generation, mind, *journal, self.store, steady, self._metrics)
-        performer = Performer(term, self.hub, self.providers)
+        self.unlisted = {}
+        performer = Performer(term, self.hub, self.providers, self.unlisted)
         term.hands, term.on_append = performer, self._grown
         self._term, self._steady, self._trouble = term, steady, ""
         self.hub.take_over(term)

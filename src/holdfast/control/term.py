@@ -166,7 +166,8 @@ class Term:
         """Until it fails or is cancelled."""
         now = self.now
         self.mind.take_over(now)
-        self.post(LeaderChanged(at=now, leader=self.name, generation=self.generation), *first_words)
+        begins = LeaderChanged(at=now, leader=self.name, generation=self.generation, anew=self.mind.anew)
+        self.post(begins, *first_words)
         try:
             await together(self._turns(), self._tick())
         except PortError as error:

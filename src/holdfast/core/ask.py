@@ -5,6 +5,10 @@ rack), spread over several of them so that one more broken link does not decide;
 an action like any other: it is in the plan, in the journal and in the transcript. The choice is a fixed
 rotation by the suspect's name: no dice in the core, yet the same three peers are not asked about everybody.
 
+Of a dead node peers are asked once more, when its time to come back is over. It may have stood still behind
+a cut and be well again: dead is final until it says hello, and over a cut it cannot. Whoever ends it on what
+peers said two minutes ago ends a node that works, and every peer could have said so (see `capacity`).
+
 When there is nobody in another rack, anybody else is better than nobody; when there is nobody at all, the
 empty question is recorded, and `detect` knows that silence must then speak for itself.
 """
@@ -35,7 +39,9 @@ def questions(draft: Draft) -> None:
         if draft.now < index.next_ask(node, policy):
             continue
         why = f"{node.id} is {node.verdict.level}: {node.verdict.evidence}"
-        if node.verdict.level is not Level.DEAD:
+        dead = node.verdict.level is Level.DEAD
+        if not dead or draft.now >= index.give_up_at(node, policy):
+            why = f"{node.id} is to be given up: does nobody reach it?" if dead else why
             peers = choose_peers(world, node, policy.detection.peers_asked)
             draft.add(do.AskPeers(node=name, peers=peers, why=why))
         if node.clues.word is not Word.WAITING or draft.now - node.clues.word_at > policy.detection.alone_ms:

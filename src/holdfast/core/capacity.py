@@ -11,17 +11,20 @@ repeated until the provider confirms it, and pools are listed regularly so that 
 (the answer to its launch was lost) is found and terminated. Ids are chosen by the plan before the request
 leaves, so repeating is harmless.
 
-A dead node is given some time to come back before it is terminated; one whose provider says it stopped is not
-waited for. Empty nodes above minimum and standby are released after a while; which nodes are worth emptying
-is asked in `consolidate`. Of two that were asked for at once, the one that is not ready first is ended.
+A dead node is given some time to come back before it is terminated, and then peers are asked a last time: one
+that is reached is kept, as one that is unreachable is, for it may serve behind a cut; and it is asked about
+again. An operator who lets the brake go answers for the verdicts, not for what has become of the nodes since,
+so these are asked about as well. One whose provider says it stopped is not waited for. Empty nodes above
+minimum and standby are released after a while; which nodes are worth emptying is asked in `consolidate`. Of
+two that were asked for at once, the one that is not ready first is ended.
 """
 
-from holdfast.core import boots, money, orders
+from holdfast.core import boots, index, money, orders
 from holdfast.core.draft import Draft
 from holdfast.core.orders import Tally
 from holdfast.core.packing import Bin
 from holdfast.model import action as do
-from holdfast.model.node import COMING, JOINED, Node, NodeState
+from holdfast.model.node import COMING, JOINED, Answer, Node, NodeState
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis
 from holdfast.model.verdict import Level, Said, Word
@@ -66,13 +69,15 @@ def _why_end(draft: Draft, node: Node, *, can_terminate: bool) -> str:
             return "it never joined"
         case NodeState.TERMINATING if age >= policy.terminate_retry_ms and draft.now >= node.retry_at:
             return "its termination is not confirmed yet"
-    kept = node.by_hand and node.clues.word is not Word.STOPPED
+    state = draft.world.pool_states.get(node.pool)
+    wanted = state is not None and not state.deleted_at  # whoever took it by hand wants it; else it goes, too
+    kept = node.by_hand and wanted and node.clues.word is not Word.STOPPED
     if node.state not in JOINED or not can_terminate or kept or draft.now < node.retry_at:
         return ""
     if node.verdict.level is Level.DEAD:
         if node.clues.word is Word.STOPPED or node.clues.said is Said.GOODBYE:
             return "its provider says it stopped" if node.clues.word is Word.STOPPED else "it said goodbye"
-        if draft.now - node.verdict.since >= policy.dead_node_ms:
+        if _nobody_reaches(draft, node):
             return "it has been dead for too long to come back"
     if node.clues.said is Said.NOTICE and node.state is NodeState.DRAINING:
         left = node.verdict.level is Level.ALIVE and not draft.world.on_node[node.id]
@@ -81,6 +86,18 @@ def _why_end(draft: Draft, node: Node, *, can_terminate: bool) -> str:
     if node.releasing and node.verdict.level is Level.ALIVE and not draft.world.on_node[node.id]:
         return "its work has moved, and it is not needed any more"
     return ""
+
+
+def _nobody_reaches(draft: Draft, node: Node) -> bool:
+    """Its time is over, and of the peers asked since then all have answered, or had time to, and none reached
+    it."""
+    clues, policy = node.clues, draft.world.policy
+    if draft.now < (end := index.give_up_at(node, policy)) or clues.asked_at < end:
+        return False
+    if Answer.REACHED in clues.answers.values():
+        return False
+    answered = len(clues.answers) >= len(clues.asked)
+    return answered or draft.now >= clues.asked_at + policy.detection.ask_again_ms
 
 
 def notice(node: Node) -> str:
@@ -114,14 +131,26 @@ def live_within_means(draft: Draft) -> None:
 
 
 def take_notice(draft: Draft) -> None:
-    """A spot notice is a drain with somebody else's deadline."""
+    """A spot notice is a drain with somebody else's deadline. One that was not said again since the node came
+    back ends there: whoever said it has gone, or thinks otherwise."""
     for name in draft.look["node"]:
         node = draft.world.nodes.get(name)
-        if node is None or node.clues.said is not Said.NOTICE:
+        if node is None:
+            continue
+        if _forgotten(node) and draft.now >= node.deadline:
+            draft.add(do.UncordonNode(node=name, why="it came back, and nobody wants it to leave any more"))
+        if node.clues.said is not Said.NOTICE:
             continue
         if node.state in (NodeState.READY, NodeState.CORDONED, NodeState.QUARANTINED) and node.deadline:
             why = f"{notice(node)}: it will be taken away" if node.spot else notice(node)
             draft.add(do.DrainNode(node=name, deadline=node.deadline, why=why, step=node.repair.step))
+
+
+def _forgotten(node: Node) -> bool:
+    """It is drained for a notice that nobody gives: other drains are somebody's still."""
+    drained = node.state is NodeState.DRAINING and node.verdict.level is Level.ALIVE
+    others = node.by_hand or node.releasing or node.repair.step
+    return drained and not others and node.clues.said is Said.NOTHING
 
 
 # what a pool wants

@@ -144,7 +144,11 @@ def _judge(world: World, workload: Workload, ear: Ear, now: Instant) -> Iterator
     at = standing(world, workload, ear, now)
     ear.reading = ear.signals.read(scale, at.ready, now)
     at = msgspec.structs.replace(
-        at, pending=round(ear.reading.waiting), oldest_wait_ms=round(ear.reading.oldest_wait_ms)
+        at,
+        pending=round(ear.reading.waiting),
+        oldest_wait_ms=round(ear.reading.oldest_wait_ms),
+        missing=ear.reading.missing,
+        others=bool(ear.reading.known),
     )
     if not ear.reading.missing:
         ear.tracker.see(now, ear.reading.demand)

@@ -5,7 +5,9 @@ a copy of the room (made when first needed), the replicas that this plan already
 already fills. The world itself is not touched; `fold.accept` does that, once, when the plan is journalled.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -37,9 +39,13 @@ class Unmet:
         self.again, self.tried = again, tried
 
 
+NOBODY: Mapping[str, str] = MappingProxyType({})
+
+
 class Draft:
-    def __init__(self, world: World, now: Instant) -> None:
-        self.world, self.now = world, now
+    def __init__(self, world: World, now: Instant, unlisted: Mapping[str, str] = NOBODY) -> None:
+        """`unlisted`: pools that could not be asked what they offer, and why; only words depend on it."""
+        self.world, self.now, self.unlisted = world, now, unlisted
         self.look = world.agenda.look(now)
         self.actions: list[do.Action] = []
         self.held: list[Held] = []

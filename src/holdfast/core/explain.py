@@ -9,13 +9,13 @@ Instants are told as time from now, because the reader's clock is not ours. Unkn
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from holdfast.core import brake, detect, explain_mix, explain_scale, index, listing, pending, spend
 from holdfast.core.detect import RULES, Senses
-from holdfast.core.draft import Draft
+from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.pending import may_still_run, within
 from holdfast.model.node import JOINED, Clues, Node, NodeState, Step
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, slot_id
@@ -161,8 +161,8 @@ def _next_look(world: World, senses: Senses | None, node: Node, now: Instant) ->
     yield f"looked at again {within(min(looks) - now)}"
     pool = world.pools.get(node.pool)
     if node.verdict.level is Level.DEAD and (pool is None or pool.can_terminate) and not node.by_hand:
-        end = max(node.verdict.since + world.policy.capacity.dead_node_ms, node.retry_at)
-        yield f"terminated {within(end - now)} if it does not come back"
+        end = max(index.give_up_at(node, world.policy), now)
+        yield f"terminated {within(end - now)} if it does not come back and no peer reaches it"
 
 
 def _lease(world: World, node: Node, now: Instant) -> Iterator[str]:
@@ -222,7 +222,8 @@ def _scopes(world: World, node: Node) -> tuple[str, str]:
 # pools
 
 
-def explain_pool(world: World, name: str, now: Instant) -> Explanation:
+def explain_pool(world: World, name: str, now: Instant, unlisted: Mapping[str, str] = NOBODY) -> Explanation:
+    """`unlisted`: pools that could not be asked what they offer, and why."""
     pool, state = world.pools[name], world.pool_states[name]
     nodes = [world.nodes[node] for node in world.in_pool.get(name, ())]
     told = f"{name} has {many(len(nodes), 'node')}, {pool.min} to {pool.max} are wanted"
@@ -238,12 +239,14 @@ def explain_pool(world: World, name: str, now: Instant) -> Explanation:
         because += (
             [f"its last request failed {seconds(now - state.why_at)} ago: {state.why}"] if state.why else []
         )
-    elif not pool.can_launch or not world.offers[name]:
+    elif (not pool.can_launch or not world.offers[name]) and name not in unlisted:
         because.append("it launches no nodes: they join by themselves")
-    else:
+    elif world.offers[name]:
         supply = pending.launches(Draft(world, now), pool, world.offers[name])
         because.append(f"it {supply.text}")
         helps += [supply.would_help] if supply.would_help else []
+    if name in unlisted:
+        because.append(f"it {pending.unasked(unlisted[name])}")
     because += spend.tell_pool(world, name, now)
     if state.failures_in_a_row:
         asked = many(state.failures_in_a_row, "launch request")
@@ -263,8 +266,15 @@ def explain_offer(world: World, key: str, now: Instant) -> Explanation:
 # workloads and replicas
 
 
-def explain_workload(world: World, name: str, now: Instant, senses: Senses | None = None) -> Explanation:
-    """`senses` are the leader's; without them the signals are those of the last decision."""
+def explain_workload(
+    world: World,
+    name: str,
+    now: Instant,
+    senses: Senses | None = None,
+    unlisted: Mapping[str, str] = NOBODY,
+) -> Explanation:
+    """`senses` are the leader's; without them the signals are those of the last decision. `unlisted`: pools
+    that could not be asked what they offer, and why."""
     slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
     workload = world.workloads.get(name)
     if workload is None:
@@ -272,7 +282,7 @@ def explain_workload(world: World, name: str, now: Instant, senses: Senses | Non
             raise KeyError(name)
         copies = [may_still_run(world, r, now) for slot in slots for r in _copies(world, slot)]
         return Explanation(f"{name} was deleted and is on its way out", tuple(copies))
-    waits = pending.waiting(world, workload, now)
+    waits = pending.waiting(world, workload, now, unlisted=unlisted)
     ear = senses.ears.of(name) if senses is not None else None
     mix = explain_mix.told(world, workload, now)
     because = [

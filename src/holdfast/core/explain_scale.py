@@ -44,19 +44,34 @@ def size(world: World, ear: Ear | None, workload: Workload, now: Instant) -> Ite
     if known is None:
         yield f"scales from {scale.min} to {scale.max}: nothing was decided yet"
     else:
+        why = _why(ear, known, scale, now)
         since = seconds(max(0, now - known.since))
-        yield f"{many(known.wanted, 'replica')} wanted for {since} ({scale.min} to {scale.max}): {known.why}"
+        yield f"{many(known.wanted, 'replica')} wanted for {since} ({scale.min} to {scale.max}): {why}"
     if ear is None or ear.size is None:
         yield from _journalled(known, now)
         return
     yield f"signals: {', '.join(_signals(ear, scale, now))}"
     price = replica_micro_usd(world, workload)
-    if ear.size.why != (known.why if known is not None else ""):
+    if known is None or ear.size.wanted != known.wanted:
         yield f"at the last look {ear.size.wanted}: {ear.size.why}"
+    elif ear.size.why != known.why:
+        yield f"decided so {seconds(max(0, now - known.at))} ago: {known.why}"
     expected = demand.expectation(ear.size)
     if expected:
         yield f"expected: {expected}"
     yield from _alternatives(ear, price, scale)
+
+
+def _why(ear: Ear | None, known: Demand, scale: Scale, now: Instant) -> str:
+    """By the last look, if it came to the same: the reason for which it was first decided may have passed."""
+    if ear is None or ear.size is None or ear.size.wanted != known.wanted:
+        return known.why
+    told = ((signal, ear.signals.last(signal, now - scale.stale_ms)) for signal in ear.reading.missing)
+    fresh = [str(signal) for signal, last in told if last is not None and last.at > ear.looked_at]
+    if not fresh:
+        return ear.size.why
+    ago, verb = seconds(max(0, now - ear.looked_at)), "counts" if len(fresh) == 1 else "count"
+    return f"{ear.size.why}; {', '.join(fresh)} came after the last look, {ago} ago, and {verb} from the next"
 
 
 def helps(ear: Ear | None, workload: Workload, now: Instant) -> Iterator[str]:

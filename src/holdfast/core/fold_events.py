@@ -113,10 +113,13 @@ def _configured(
             index.look_at_all(world)
             for name in world.pools:
                 books.watch(world, name, at)
-        case ev.LeaderChanged(leader=name, generation=generation, at=at):
+        case ev.LeaderChanged(leader=name, generation=generation, anew=anew, at=at):
             if not world.leader.generation:
                 world.agenda.at(at + world.policy.balance.every_ms, "fleet", "balance")  # and on from there
             world.leader = Leader(name, generation, at)
+            if anew:
+                world.agenda.forget()
+                index.look_at_all(world)
             world.agenda.at(at + world.policy.detection.grace_ms, "fleet", "grace")
         case ev.OperatorOrdered():
             _ordered(world, event)

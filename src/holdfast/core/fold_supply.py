@@ -54,6 +54,7 @@ def forget(world: World, name: str) -> None:
     """Its account stays: what it cost is part of what the fleet cost."""
     for key in [key for key in world.records if key.startswith(key_of(name, ""))]:  # old offers' too
         del world.records[key]
+        world.market.changed.pop(key, None)
     for kept in (world.pools, world.pool_states, world.offers, world.in_pool, world.serving):
         kept.pop(name, None)
     world.market.outdated = True

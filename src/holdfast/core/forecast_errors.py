@@ -84,6 +84,7 @@ class Lead:
         self._losses = np.zeros((len(MARKS), ways))
         self._open: list[_Window] = []
         self._cuts: dict[float, Floats] = {}
+        self._marked: Floats | None = None  # the quantiles of all marks, while they hold
         self._fresh = 0.0  # windows compared since the quantiles were worked out
         self._is_new = True
         self._chosen = [0 for _ in MARKS]
@@ -94,7 +95,9 @@ class Lead:
             self._imagine(bases, level)
         since = at - self._open[-1].at if self._open else self.lead_ms // SAMPLES
         if since * SAMPLES >= self.lead_ms:
-            given = np.expm1(np.minimum(bases + np.array([self._cut(mark) for mark in MARKS]), 30.0))
+            if self._marked is None:
+                self._marked = np.array([self._cut(mark) for mark in MARKS])
+            given = np.expm1(np.minimum(bases + self._marked, 30.0))
             self._open.append(_Window(at, bases, given, min(1.0, since / self.lead_ms)))
 
     def hear(self, at: Instant, level: float) -> None:
@@ -137,7 +140,7 @@ class Lead:
             self._errors = errors.astype(np.float64).reshape(self._errors.shape)
             self._losses = losses.astype(np.float64).reshape(self._losses.shape)
             self.windows, self._is_new = record.windows, False
-            self._cuts.clear()
+            self._forget_cuts()
             self._choose()
 
     def _imagine(self, bases: Floats, level: float) -> None:
@@ -153,20 +156,23 @@ class Lead:
         self._errors *= fade
         self._errors[self._rows, _bins(window.peak - window.bases)] += window.weight
         short = math.expm1(window.peak) - window.given
-        loss = np.where(short > 0, _MARKS * short, (_MARKS - 1.0) * short)
+        loss = np.maximum(_MARKS * short, (_MARKS - 1.0) * short)
         self.windows = self.windows * fade + window.weight
         self._losses += window.weight * YOUNG / (self.windows + YOUNG) * (loss - self._losses)
         self._choose()
         self._fresh += window.weight
         if self._fresh > LITTLE * self.windows:
-            self._cuts.clear()
+            self._forget_cuts()
             self._fresh = 0.0
+
+    def _forget_cuts(self) -> None:
+        self._cuts.clear()
+        self._marked = None
 
     def _choose(self) -> None:
         """The cheapest way, by enough: to and fro between two that are alike would move the answer."""
-        for mark, losses in enumerate(self._losses):
-            best = int(losses.argmin())
-            if losses[best] < BETTER * losses[self._chosen[mark]]:
+        for mark, best in enumerate(self._losses.argmin(axis=1).tolist()):
+            if self._losses[mark, best] < BETTER * self._losses[mark, self._chosen[mark]]:
                 self._chosen[mark] = best
 
     def _best(self, confidence: float) -> int:
@@ -190,5 +196,5 @@ def _bins(errors: Floats) -> NDArray[np.int64]:
     """The first bin whose edge is not below."""
     at = (np.arcsinh(errors * FINEST) / _SPREAD + 1.0) * ((BINS - 1) / 2)
     at[-1] = errors[-1] / LEVEL_BIN
-    bins: NDArray[np.int64] = np.clip(np.ceil(at - 1e-9), 0, BINS - 1).astype(np.int64)
+    bins: NDArray[np.int64] = np.minimum(np.maximum(np.ceil(at - 1e-9), 0), BINS - 1).astype(np.int64)
     return bins

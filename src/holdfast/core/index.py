@@ -41,7 +41,15 @@ def next_ask(node: Node, policy: Policy) -> Instant:
     asked_at = max(node.clues.asked_at, node.clues.word_at)
     if not asked_at:
         return node.verdict.since
-    return asked_at + max(policy.detection.ask_again_ms, (asked_at - node.verdict.since) // 4)
+    again = asked_at + max(policy.detection.ask_again_ms, (asked_at - node.verdict.since) // 4)
+    if node.verdict.level is Belief.DEAD and node.clues.asked_at < (end := give_up_at(node, policy)):
+        return min(again, end)
+    return again
+
+
+def give_up_at(node: Node, policy: Policy) -> Instant:
+    """From then on a dead node is terminated, if nobody reaches it."""
+    return max(node.verdict.since + policy.capacity.dead_node_ms, node.retry_at)
 
 
 def node_dues(node: Node, policy: Policy) -> list[Instant]:
@@ -73,7 +81,9 @@ def _doubt_dues(node: Node, policy: Policy) -> list[Instant]:
         return []
     dues = [next_ask(node, policy)]
     if node.verdict.level is Belief.DEAD:
-        dues.append(max(node.verdict.since + policy.capacity.dead_node_ms, node.retry_at))
+        end = give_up_at(node, policy)
+        asked_at = node.clues.asked_at
+        dues.append(end if asked_at < end else asked_at + policy.detection.ask_again_ms)
     if node.verdict.level is Belief.UNREACHABLE:
         dues.append(node.verdict.since + policy.detection.unreachable_patience_ms)
     return dues

@@ -12,12 +12,12 @@ would pay for words that are seldom read.
 Seats that wait for the same reason are one answer: a sweep of ten thousand tasks asks placement once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from holdfast.core import capacity, failover, gang, handover, orders, placement, remedy, reserve, seats
-from holdfast.core.draft import Draft
+from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.index import lease_over_at
 from holdfast.core.packing import Apart, Bin
 from holdfast.core.placement import Ask
@@ -44,9 +44,17 @@ class Waiting(msgspec.Struct, frozen=True):
     would_help: tuple[str, ...] = ()
 
 
-def waiting(world: World, workload: Workload, now: Instant, *, advise: bool = True) -> list[Waiting]:
-    """All that keeps seats of the workload empty. Advice costs a placement for each thing that is tried."""
-    draft = Draft(world, now)
+def waiting(
+    world: World,
+    workload: Workload,
+    now: Instant,
+    *,
+    advise: bool = True,
+    unlisted: Mapping[str, str] = NOBODY,
+) -> list[Waiting]:
+    """All that keeps seats of the workload empty. Advice costs a placement for each thing that is tried.
+    `unlisted`: pools that could not be asked what they offer, and why."""
+    draft = Draft(world, now, unlisted)
     slots = [world.slots[name] for name in world.of_workload.get(workload.name, ())]
     given_up = [slot for slot in slots if slot.phase is Phase.FAILED]
     found = [_given_up(slot) for slot in given_up]
@@ -314,18 +322,26 @@ def _pool(draft: Draft, workload: Workload, pool: Pool, ask: Ask, apart: Apart |
     if coming:
         names = ", ".join(node.id for node in coming[:NAMES_SHOWN])
         return Supply(pool.name, f"has {many(len(coming), 'node')} on the way: {names}", comes=True)
+    suiting = [offer for offer in draft.world.offers[pool.name] if Bin.new(pool, offer).suits(needs)]
+    apart_too = [offer for offer in suiting if apart is None or apart.allows(offer.place)]
+    if pool.name in draft.unlisted and not apart_too:
+        unknown = f"whether it has something for {remedy.asked(needs)} is not known"
+        return Supply(pool.name, f"{unasked(draft.unlisted[pool.name])}; {unknown}")
     if not pool.can_launch or not draft.world.offers[pool.name]:
         helps = f"a node with {remedy.asked(needs)} that joins pool {pool.name}"
         return Supply(pool.name, "launches no nodes: they join by themselves", helps)
-    suiting = [offer for offer in draft.world.offers[pool.name] if Bin.new(pool, offer).suits(needs)]
     if not suiting:
         return Supply(pool.name, f"has no offer for {remedy.asked(needs)}")
-    if apart is not None and not any(apart.allows(offer.place) for offer in suiting):
+    if not apart_too:
         return Supply(pool.name, f"has no offer in another {needs.spread_over}")
     if 0 < pool.max - len(draft.world.in_pool.get(pool.name, ())) <= orders.kept(pool, workload.priority):
         helps = f"a priority of {pool.reserve.priority} or more"
         return Supply(pool.name, f"keeps its last {many(pool.reserve.nodes, 'node')} for others", helps)
     return launches(draft, pool, suiting)
+
+
+def unasked(why: str) -> str:
+    return f"could not be asked what it offers: {why}"
 
 
 def launches(draft: Draft, pool: Pool, suiting: Sequence[Offer]) -> Supply:

@@ -13,13 +13,14 @@ reading a snapshot takes over a second, in which a control plane would not liste
 the agenda, so that only what the events change is looked at.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 
 import msgspec
 
 from holdfast.core import check, fold, pending
 from holdfast.core.decide import decide
+from holdfast.core.draft import NOBODY
 from holdfast.core.explain import whose
 from holdfast.core.tell import BOOKKEEPING, tell_action
 from holdfast.model import action as do
@@ -54,7 +55,10 @@ class Preview(msgspec.Struct, frozen=True):
     pending: tuple[str, ...]  # what would still wait, and why
 
 
-def preview(world: World, events: Sequence[ev.Event], now: Instant) -> Preview:
+def preview(
+    world: World, events: Sequence[ev.Event], now: Instant, unlisted: Mapping[str, str] = NOBODY
+) -> Preview:
+    """`unlisted`: pools that could not be asked what they offer, and why."""
     world = twin(world)
     for event in events:
         fold.observe(world, event)
@@ -79,7 +83,8 @@ def preview(world: World, events: Sequence[ev.Event], now: Instant) -> Preview:
             break
     else:
         unfinished.append(f"more would follow: it is not at rest after {TURNS_MAX} turns")
-    return Preview(tuple(steps[:STEPS_MAX]), (*dict.fromkeys(unfinished), *_waiting(world, events, now)))
+    waiting = _waiting(world, events, now, unlisted)
+    return Preview(tuple(steps[:STEPS_MAX]), (*dict.fromkeys(unfinished), *waiting))
 
 
 def _step(action: do.Action) -> Step:
@@ -99,13 +104,15 @@ def _name(action: do.Action) -> str:
     return f"{type(action).__name__} {tell_action(action)[0]}"
 
 
-def _waiting(world: World, events: Sequence[ev.Event], now: Instant) -> Iterator[str]:
+def _waiting(
+    world: World, events: Sequence[ev.Event], now: Instant, unlisted: Mapping[str, str]
+) -> Iterator[str]:
     """What the events are about comes first, then others that wait."""
     applied = [event.workload.name for event in events if isinstance(event, ev.WorkloadApplied)]
     names = dict.fromkeys((*applied, *(name for name, seats in world.waiting.items() if seats)))
     known = [world.workloads[name] for name in names if name in world.workloads]
     for workload in known[:WAITING_MAX]:
-        for wait in pending.waiting(world, workload, now, advise=False):
+        for wait in pending.waiting(world, workload, now, advise=False, unlisted=unlisted):
             yield f"{whose(wait) or f'{workload.name}: '}{'; '.join(wait.because)}"
     if len(known) > WAITING_MAX:
         yield f"and {many(len(known) - WAITING_MAX, 'more workload')} with empty seats"

@@ -15,6 +15,7 @@ How far copies are to be apart is not part of what runs: `balance` brings them a
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from holdfast.model.program import Probe, Program
@@ -125,9 +126,16 @@ def _fields(old: object, new: object, before: str = "", skip: tuple[str, ...] = 
     for field in fields(old):  # type: ignore[arg-type]
         name = field.name
         was, now = getattr(old, name), getattr(new, name)
-        if name not in skip and was != now:
-            say = SAID.get(name, _duration if name.endswith("_ms") else _plain)
-            yield f"{before}{name.removesuffix('_ms')} {say(was)} -> {say(now)}"
+        if name in skip or was == now:
+            continue
+        if name not in SAID and isinstance(was, Struct) and type(was) is type(now):
+            yield from _fields(was, now, f"{before}{name}.")
+        else:
+            yield f"{before}{name.removesuffix('_ms')} {_said(name, was)} -> {_said(name, now)}"
+
+
+def _said(name: str, value: Any) -> str:
+    return SAID.get(name, _duration if name.endswith("_ms") else _plain)(value)
 
 
 def _plain(value: object) -> str:
@@ -135,7 +143,20 @@ def _plain(value: object) -> str:
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items()) or "none"
+    if isinstance(value, Struct):
+        return f"({', '.join(_described(value)) or 'as usual'})"
+    return "none" if value is None else str(value)
+
+
+def _described(value: Struct) -> Iterator[str]:
+    """What of it is not as usual."""
+    for field in fields(value):
+        found = getattr(value, field.name)
+        usual = field.default_factory() if callable(field.default_factory) else field.default
+        if found != usual:
+            yield f"{field.name.removesuffix('_ms')} {_said(field.name, found)}"
 
 
 def _duration(ms: int) -> str:

@@ -73,6 +73,8 @@ class Standing(msgspec.Struct, frozen=True):
     oldest_wait_ms: Millis = 0
     added_lately: int = 0  # within the last minute
     removed_lately: int = 0
+    missing: tuple[Signal, ...] = ()  # of which nobody has told lately
+    others: bool = False  # ... and others are told
 
     @property
     def have(self) -> int:
@@ -126,10 +128,12 @@ def ceiling(scale: Scale, most: int | None = None) -> int:
     return max(0, scale.max if most is None else min(scale.max, most))
 
 
-def distrust(scale: Scale, seen: Tracker, now: Instant) -> str:
+def distrust(scale: Scale, at: Standing, seen: Tracker, now: Instant) -> str:
     """Why the signal cannot be relied on; empty if it can."""
     if seen.at is None:
-        return "no reading yet"
+        return "no reading yet" + (f" of {', '.join(at.missing)}" if at.missing and at.others else "")
+    if at.missing:
+        return f"{', '.join(at.missing)} missing"
     if now - seen.at > scale.stale_ms:
         return f"the last reading is {seconds(now - seen.at)} old"
     if seen.is_stuck():
@@ -148,7 +152,7 @@ def ours(
     scale: Scale, at: Standing, seen: Tracker, wishes: Wishes, now: Instant, most: int | None = None
 ) -> Size:
     """The fewest that are enough over the lead time; down to what the window will not ask back."""
-    doubt = distrust(scale, seen, now)
+    doubt = distrust(scale, at, seen, now)
     size = _in_doubt(scale, at, doubt) if doubt else _by_forecast(scale, at, seen, wishes, now)
     return _within(scale, at, size, now, most)
 
@@ -156,7 +160,8 @@ def ours(
 def _by_forecast(scale: Scale, at: Standing, seen: Tracker, wishes: Wishes, now: Instant) -> Size:
     lead = seen.forecast(now, at.lead_ms, scale.confidence)
     window = seen.forecast(now, max(at.lead_ms, min(scale.down_window_ms, seen.reach_ms(STAY))), STAY)
-    up = max(_replicas(lead.peak), _for_those_waiting(scale, at))
+    waiting = _for_those_waiting(scale, at)
+    up = max(_replicas(lead.peak), waiting)
     sure = seen.forecast(now, at.lead_ms, 1.0 - (1.0 - scale.confidence) / SURER).peak
     stay = max(up, _replicas(max(window.peak, sure)))
     stay = wishes.most(now, stay, at.have, max(SETTLE_MS, at.lead_ms))
@@ -164,6 +169,8 @@ def _by_forecast(scale: Scale, at: Standing, seen: Tracker, wishes: Wishes, now:
     if up > at.have:
         wanted = up
         why = f"demand {seen.demand:.1f} may reach {lead.peak:.1f} before more could be ready"
+        if waiting == up and (waiting > _replicas(lead.peak) or not seen.demand):
+            why = _who_waits(at)
     elif stay < at.have * (1.0 - TOLERANCE):
         wanted = stay
         why = f"demand {seen.demand:.1f} will hardly pass {window.peak:.1f} in {seconds(window.ahead_ms)}"
@@ -178,6 +185,14 @@ def _for_those_waiting(scale: Scale, at: Standing) -> int:
     if at.pending and at.ready and most_ms and not at.coming:
         return math.ceil(at.ready * min(2.0, at.oldest_wait_ms / most_ms) - ROUNDING)
     return 1 if at.pending else 0
+
+
+def _who_waits(at: Standing) -> str:
+    """What is in flight is demand; who waits is not yet, and at zero is all there is."""
+    one = at.pending == 1
+    who = f"{many(at.pending, 'request')} wait{'s' if one else ''}"
+    since = f" for {'' if one else 'up to '}{seconds(at.oldest_wait_ms)}" if at.oldest_wait_ms else ""
+    return f"{who}{since}, and {'too few answer' if at.ready else 'nobody answers'}"
 
 
 def _is_idle(scale: Scale, at: Standing, seen: Tracker, now: Instant) -> bool:
@@ -197,7 +212,7 @@ def _in_doubt(scale: Scale, at: Standing, doubt: str) -> Size:
     held = max(at.have, _for_those_waiting(scale, at))
     if scale.fallback > held:
         return Size(scale.fallback, f"{doubt}: the declared fallback")
-    return Size(held, f"{doubt}: nothing is taken away")
+    return Size(held, f"{doubt}: {_who_waits(at) if held > at.have else 'nothing is taken away'}")
 
 
 def _within(scale: Scale, at: Standing, size: Size, now: Instant, most: int | None) -> Size:
@@ -222,7 +237,7 @@ def target_tracking(
     scale: Scale, at: Standing, seen: Tracker, wishes: Wishes, now: Instant, most: int | None = None
 ) -> Size:
     """Kubernetes' rule: as many as bring the utilisation to its target, unless it is near."""
-    doubt = distrust(scale, seen, now)
+    doubt = distrust(scale, at, seen, now)
     if doubt:
         return _within(scale, at, _in_doubt(scale, at, doubt), now, most)
     wanted = at.have
@@ -235,6 +250,8 @@ def target_tracking(
     if wanted <= 1 and (at.have == 0 or _is_idle(scale, at, seen, now)):
         wanted = 1 if at.pending or (at.have == 0 and seen.demand > 0.0) else 0
     why = f"target tracking: demand {seen.demand:.1f}, and {scale.target:.0%} of each replica shall be used"
+    if at.have == 0 and at.pending and not seen.demand:
+        why = _who_waits(at)
     return _within(scale, at, Size(wanted, why, seen.demand), now, most)
 
 

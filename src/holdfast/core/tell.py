@@ -15,7 +15,7 @@ from typing import assert_never
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Finding
-from holdfast.model.gateway import Limits, scope_of_key
+from holdfast.model.gateway import Grade, Limits, scope_of_key
 from holdfast.model.plan import Plan
 from holdfast.model.told import Told
 from holdfast.model.units import many
@@ -46,9 +46,14 @@ def lines(seq: int, entry: Entry) -> tuple[Told, ...]:
 
 
 def _line(seq: int, plan: Plan, kind: str, action: do.Action, why: str) -> Told:
-    subject, text = tell_action(action)
-    text = f"{type(action).__name__}{text}: {why}"
+    subject, text = say_action(action, why)
     return Told(seq, plan.at, kind, subject, text, node=_node(action), workload=_workload(action))
+
+
+def say_action(action: do.Action, why: str) -> tuple[str, str]:
+    """Who or what it is about, and the line."""
+    subject, text = tell_action(action)
+    return subject, f"{type(action).__name__}{text}: {why}"
 
 
 # By the names of fields and not by type: these are asked of every line, and a new action is filed by itself.
@@ -216,6 +221,8 @@ def _tell_gateway(event: ev.KeyPut | ev.KeyDeleted | ev.LimitsSet) -> tuple[str,
     match event:
         case ev.KeyPut(key=key) if key.suspended:
             return scope_of_key(key.id), f"suspended: {key.suspended}"
+        case ev.KeyPut(key=key) if key.grade is Grade.CLAMP:
+            return scope_of_key(key.id), "held back: it seems to work for nobody"
         case ev.KeyPut(key=key) if key.replaced_at:
             return scope_of_key(key.id), "replaced by another key"
         case ev.KeyPut(key=key):

@@ -12,6 +12,10 @@ plan accepted and carried out. A crash before the append: nothing was decided. A
 leader finds the plan in the journal and repeats what was not confirmed (`resume`), under the same ids.
 Reports are acknowledged to agents after the append, so none is lost.
 
+A turn that looked and found nothing to do leaves an empty plan: it has settled what was due, and whoever
+replays the journal (`replay`) must know when. It goes with the next append and hardly ever asks for one of
+its own; if we crash before that, the next leader knows of it as little as a replay does.
+
 The live loop and the simulator run this same generator; the simulator crashes between any two of its steps.
 """
 
@@ -49,6 +53,7 @@ class Send(msgspec.Struct, frozen=True):
 
 Step = Append | Perform | Send
 
+VAIN_MAX = 100  # empty plans that wait for an append: then they ask for one of their own after all
 PERFORMED = (
     do.AskPeers,
     do.AskProvider,
@@ -63,10 +68,13 @@ PERFORMED = (
 class Mind:
     """A leader's world and senses."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, *, anew: bool = False) -> None:
+        """`anew`: the world was read from a snapshot, and nobody has looked at it since."""
+        self.world, self.anew = world, anew
         self.senses = Senses(world.policy.detection)
         self.refused: list[Refusal] = []
+        self.vain: list[Plan] = []  # empty ones that are not journalled yet; nothing happened between them
+        self.vain_again = False  # the last of them is told by the next as well
 
     @classmethod
     def from_journal(cls, entries: Iterable[Entry]) -> "Mind":
@@ -104,13 +112,17 @@ def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
     sized = list(mind.senses.ears.judge(world, now))
     for demand in sized:
         fold.observe(world, demand)
+    looks = not world.agenda.quiet(now)
     plan, refused = check.examine(world, decide(world, now))
     mind.refused.extend(refused)
     entries: tuple[Entry, ...] = (*events, *judged, *sized)
     if plan.actions or plan.held:
         entries = (*entries, plan)
-    if entries:
+    if entries or len(mind.vain) >= VAIN_MAX:
+        entries, mind.vain = (*mind.vain, *entries), []
         yield Append(entries)
+    if looks and not (plan.actions or plan.held):
+        _in_vain(mind, plan)
     news = dict.fromkeys(name for event in events for name in _peers_to_tell(world, event))
     before = {name: world.nodes[name].generation for name in touched(world, plan)}
     fold.accept(world, plan)
@@ -123,6 +135,16 @@ def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
     for name in dict.fromkeys((*news, *changed)):
         if name in world.nodes:
             yield Send(name)
+
+
+def _in_vain(mind: Mind, plan: Plan) -> None:
+    """What is due again at a distance from when it was looked at (`fold.accept`) must be told each time; of
+    the rest it is enough to know when it was last looked at."""
+    if mind.vain and mind.vain_again:
+        mind.vain.pop()
+    look = mind.world.agenda.look(plan.at)
+    mind.vain_again = not (look["pool"] or look["fleet"])
+    mind.vain.append(plan)
 
 
 def _generation(world: World, name: str) -> int:

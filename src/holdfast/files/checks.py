@@ -54,6 +54,11 @@ def workloads_have_the_fields_of_their_kind(form: ScenarioForm) -> Iterator[Prob
         yield from fleet_checks.shape_problems(f"workloads[{number}].", workload)
 
 
+def numbers_are_in_order(form: ScenarioForm) -> Iterator[Problem]:
+    for number, workload in enumerate(form.workloads):
+        yield from fleet_checks.number_problems(f"workloads[{number}].", workload)
+
+
 def loads_are_of_services_that_scale(form: ScenarioForm) -> Iterator[Problem]:
     for number, workload in enumerate(form.workloads):
         load, taken = workload.load, workload.scale.per_replica if workload.scale else {}
@@ -149,6 +154,7 @@ CHECKS: Iterable[Check] = (
     Check(names_are_unique, _reads("pools.name", "workloads.name", "pools.offers", "pools.zones")),
     Check(pool_limits_are_in_order, _reads("pools.zones", "pools.offers")),
     Check(workloads_have_the_fields_of_their_kind, _reads("workloads", "workloads.kind", "workloads.?")),
+    Check(numbers_are_in_order, _reads("workloads")),
     Check(
         loads_are_of_services_that_scale,
         _reads("workloads", "workloads.kind", "workloads.scale", "workloads.load", "workloads.?"),

@@ -35,6 +35,8 @@ class Known:
         self.gateways = {f"gw-{number}" for number in range(1, form.gateways.count + 1)}
         self.controls = {f"cp-{number}" for number in range(1, form.control_planes + 1)}
         self.nodes = {name for pool in form.pools for name in convert.first_nodes(pool.name, pool.nodes)}
+        self.pools = {pool.name for pool in form.pools}
+        self.keys = {key for w in form.workloads if w.requests is not None for key in w.requests.keys}
         self.launching = [pool.name for pool in form.pools if pool.can_launch]
         places = [offer.place for pool in form.pools for offer in fleet_convert.offers(pool)]
         levels = (Level.PROVIDER, Level.REGION, Level.ZONE, Level.RACK)
@@ -125,6 +127,14 @@ def changes_can_happen(form: ScenarioForm) -> Iterator[Problem]:
         where = f"changes[{number}]"
         if change.do in OF_WORKLOADS:
             yield from _workload_change(where, change, known)
+        elif change.do == Deed.RESTORE:
+            if change.key not in known.keys:
+                text = f'expected the key to restore, got "{change.key}"'
+                yield Problem(f"{where}.key", text, did_you_mean(change.key, known.keys))
+        elif change.do == Deed.DELETE_POOL:
+            if change.pool not in known.pools:
+                text = f'expected the pool to delete, got "{change.pool}"'
+                yield Problem(f"{where}.pool", text, did_you_mean(change.pool, known.pools))
         elif change.do != Deed.RELEASE_BRAKE and not known.is_node(change.node):
             text = f'expected the node to {change.do}, got "{change.node}"'
             yield Problem(f"{where}.node", text, did_you_mean(change.node, known.nodes))

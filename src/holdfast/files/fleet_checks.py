@@ -52,15 +52,18 @@ def shape_problems(where: str, workload: WorkloadFields) -> Iterator[Problem]:
     if needed and getattr(workload, needed) is None:
         text = f"expected a whole number of at least 1 in a {workload.kind}, got nothing"
         yield Problem(f"{where}{needed}", text, f"Try: {needed} = 2")
+    yield from deadline_problems(where, workload)
+
+
+def number_problems(where: str, workload: WorkloadFields) -> Iterator[Problem]:
     least, most = workload.nodes_min, workload.nodes_max
     if least is not None and most is not None and least > most:
         text = f"expected at most nodes_max ({most}), got {least}"
         yield Problem(f"{where}nodes_min", text, f"Try: nodes_min = {most}")
-    yield from deadline_problems(where, workload)
-    yield from scale_problems(f"{where}scale.", workload.scale)
     if workload.availability is not None and not 0 < workload.availability < 1:
         text = f"expected a share above 0 and below 1, got {workload.availability:g}"
         yield Problem(f"{where}availability", text, 'Try: availability = "99.9%"')
+    yield from scale_problems(f"{where}scale.", workload.scale)
 
 
 def deadline_problems(where: str, workload: WorkloadFields) -> Iterator[Problem]:

@@ -32,11 +32,17 @@ class Deed(enum.StrEnum):
     UNCORDON = "uncordon"
     DRAIN = "drain"
     RELEASE_BRAKE = "release brake"
+    RESTORE = "restore"
+    DELETE_POOL = "delete pool"
 
 
 PROGRAM = Mirror(Program, prompt_per_s=whole(1, 10_000_000))
 REQUESTS = Mirror(
-    Requests, prompt=whole(1, 1_000_000), answer=whole(1, 1_000_000), beginnings=whole(0, 10_000)
+    Requests,
+    prompt=whole(1, 1_000_000),
+    answer=whole(1, 1_000_000),
+    beginnings=whole(0, 10_000),
+    prompts=whole(0, 10_000),
 )
 GATEWAYS = Mirror(GatewayTraits, count=whole(1, 100), tries=whole(1, 10), held=whole(0, 1_000_000))
 NETWORK = Mirror(NetworkTraits)

@@ -8,9 +8,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from holdfast.files import explain, load, yaml_load
+from holdfast.files import load, yaml_load
 from holdfast.files.explain import YAML
 from holdfast.files.gateway_forms import (
     AllLimitsForm,
@@ -22,12 +20,14 @@ from holdfast.files.gateway_forms import (
     limits_of,
 )
 from holdfast.files.problem import FileProblem, Problem, shown
+from holdfast.files.salvage import UNNAMED, Salvaged
 from holdfast.gateway import settings
 from holdfast.model.gateway import GLOBAL, Key, Limits, both, scope_of_model, scope_of_team
 
 PATTERNS = ("*.yaml", "*.yml")
 EMPTY = Problem("", "expected a gateway, got an empty file", "Try: services: [{ name: llama, ... }]")
 ENV = "env:"
+INSTEAD = {"name": UNNAMED, "id": UNNAMED, "url": "http://unnamed-{}".format, "sha256": "{:064x}".format}
 
 
 def read(path: Path, state: Path) -> settings.Gateway:
@@ -44,6 +44,9 @@ def parsed(text: str, name: str, state: Path) -> settings.Gateway:
     if not found:
         raise FileProblem(name, [EMPTY])
     document = found[0]
+    if isinstance(document.data, dict) and "kind" in document.data:
+        text = f"expected the file of a gateway, got one of workloads (kind: {document.data['kind']})"
+        raise FileProblem(name, [Problem("", text, f"Try: holdfast apply {name}", document.line_of("kind"))])
     problems = list(document.problems)
     if len(found) > 1:
         problems.append(Problem("", f"expected one document, got {len(found)}"))
@@ -51,40 +54,61 @@ def parsed(text: str, name: str, state: Path) -> settings.Gateway:
         raise FileProblem(
             name, [Problem("", f"expected fields such as services, got {shown(document.data)}")]
         )
-    try:
-        form = GatewayForm.model_validate(document.data)
-    except ValidationError as error:
-        problems += explain.problems(GatewayForm, error, YAML)
-    else:
-        problems += _checked(form)
-    if problems:
+    read = Salvaged(GatewayForm, document.data, YAML, INSTEAD)
+    if read.form is not None:
+        read.tell(_checked(read.form))
+    problems += read.problems
+    if problems or read.form is None:
         placed = [
             problem._replace(line=problem.line or document.line_of(problem.path)) for problem in problems
         ]
         raise FileProblem(name, sorted(placed, key=lambda problem: problem.line))
-    return _gateway(form, state)
+    return _gateway(read.form, state)
 
 
 def _checked(form: GatewayForm) -> Iterator[Problem]:
+    if form.admin[1] and form.admin == form.listen:
+        text = f"expected another address than listen has, got {form.admin[0]}:{form.admin[1]} for both"
+        yield Problem("admin", text, f"Try: admin: {form.admin[0]}:{form.admin[1] + 1}")
+    yield from _answered_once(form)
     seen: dict[str, str] = {}
     for number, service in enumerate(form.services):
         where = f"services[{number}]"
         if service.name in seen:
-            yield Problem(f"{where}.name", f"expected another name than {seen[service.name]} has")
-        seen[service.name] = where
+            text = f"expected another name than {seen[service.name]} has"
+            yield Problem(f"{where}.name", text, f"Try: name: {service.name}-2")
+        seen.setdefault(service.name, where)
         ids = [upstream.id or upstream.url for upstream in service.upstreams]
         for at, id in enumerate(ids):
             if id in ids[:at]:
-                yield Problem(f"{where}.upstreams[{at}]", f"expected each upstream once, got {id} again")
+                text = f"expected each upstream once, got {id} again"
+                yield Problem(f"{where}.upstreams[{at}]", text, "Try: leave one out, or give them an id each")
         for at, upstream in enumerate(service.upstreams):
             if upstream.credential.startswith(ENV) and not os.environ.get(_variable(upstream)):
                 text = f"expected the variable {_variable(upstream)} to be set, got nothing"
-                yield Problem(f"{where}.upstreams[{at}].credential", text)
+                hint = f"Try: export {_variable(upstream)}=... before it starts"
+                yield Problem(f"{where}.upstreams[{at}].credential", text, hint)
     yield from _trusted(form)
     ids = [key.id for key in form.keys]
     for at, key in enumerate(form.keys):
         if key.id in ids[:at]:
-            yield Problem(f"keys[{at}].id", f"expected each key once, got {key.id} again")
+            text = f"expected each key once, got {key.id} again"
+            yield Problem(f"keys[{at}].id", text, f"Try: id: {key.id}-2")
+
+
+def _answered_once(form: GatewayForm) -> Iterator[Problem]:
+    """A model has one service; of two the second would never be asked."""
+    by_model: dict[str, str] = {}
+    for number, service in enumerate(form.services):
+        if service.probe and not service.probe.startswith("/"):
+            text = f"expected a path, got {service.probe}"
+            yield Problem(f"services[{number}].probe", text, f"Try: probe: /{service.probe}")
+        for model in service.models or (service.name,):
+            if model in by_model and by_model[model] != service.name:
+                text = f"expected one service a model, got {model} of {by_model[model]} and of {service.name}"
+                hint = "Try: one service with the upstreams of both"
+                yield Problem(f"services[{number}].models", text, hint)
+            by_model.setdefault(model, service.name)
 
 
 def _trusted(form: GatewayForm) -> Iterator[Problem]:

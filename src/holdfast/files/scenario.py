@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from holdfast.files import checks, convert, explain, fit, load, markets, salvage
+from holdfast.files import checks, convert, fit, load, markets
+from holdfast.files.explain import TOML
 from holdfast.files.forms import ScenarioForm
 from holdfast.files.problem import FileProblem, Problem
+from holdfast.files.salvage import UNNAMED, Broken, Salvaged
 from holdfast.sim.scenario import Scenario
 
 EMPTY = Problem(
@@ -23,18 +23,26 @@ def read(path: Path) -> Scenario:
 def from_tables(data: dict[str, object], file: str) -> Scenario:
     if not data:
         raise FileProblem(file, [EMPTY])
-    try:
-        form = ScenarioForm.model_validate(data)
-    except ValidationError as error:
-        found = explain.problems(ScenarioForm, error)
-        found += salvage.more_problems(data, error)
-        raise FileProblem(file, found) from None
-    found = checks.problems(form)
-    if not found:
-        made, found = markets.read(form, Path(file).parent)
+    read = Salvaged(ScenarioForm, data, TOML, {"name": UNNAMED})
+    form = read.form
+    if form is not None and not any(len(each.loc) == 1 and not each.known for each in read.broken):
+        # else a table has a name that nobody knows: everything may depend on it
+        read.tell(checks.problems(form, frozenset(name for each in read.broken for name in _names(each))))
+    found = read.problems
+    if form is None or found:
+        raise FileProblem(file, found)
+    made, found = markets.read(form, Path(file).parent)
     if not found:
         scenario = convert.scenario(form, Path(file).stem, made)
         found = fit.problems(scenario)
     if found:
         raise FileProblem(file, found)
     return scenario
+
+
+def _names(broken: Broken) -> set[str]:
+    """The table and the field in it; `?` for a field that does not exist and may be meant for any other."""
+    loc = broken.loc
+    if len(loc) > 2 and broken.known:
+        return {f"{loc[0]}.{loc[2]}"}
+    return {f"{loc[0]}.?"} if len(loc) > 2 else {str(loc[0]), f"{loc[0]}.?"}

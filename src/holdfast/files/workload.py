@@ -2,8 +2,8 @@
 
     for wanted in documents(text, "web.yaml"): ...
 
-Everything that is wrong is told at once. A document with a field that cannot be read is read again without
-it, so that the rest is checked too; a misspelt kind is taken for the nearest.
+Everything that is wrong is told at once: of a document with a field that cannot be read, the rest is checked
+too (`salvage`), and a misspelt kind is taken for the nearest.
 """
 
 import json
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from holdfast.files import explain, fleet_convert, load, policy, policy_checks, workload_checks, yaml_load
 from holdfast.files.explain import YAML
 from holdfast.files.problem import FileProblem, Problem, did_you_mean, shown
+from holdfast.files.salvage import UNNAMED, Salvaged
 from holdfast.files.workload_forms import TEXTS, DocumentKind, PoolDocument, WorkloadDocument
 from holdfast.files.yaml_load import Document
 from holdfast.model.policy import Policy
@@ -30,7 +31,8 @@ PATTERNS = ("*.yaml", "*.yml")
 KINDS = [str(kind) for kind in DocumentKind]
 POOL_MAX = 1_000  # of nodes that join by themselves
 REACHED_BY = {"name", "address", "port", "user", "key_file", "known_hosts", "python", "root"}
-INSTEAD: dict[str, object] = {"name": "unnamed", "command": "true"}
+INSTEAD = {"name": UNNAMED, "command": UNNAMED}
+OF_A_GATEWAY = {"services", "listen", "admin", "limits", "keys"}
 # Fields that other systems have, and what is meant here.
 ELSEWHERE = {
     "port": "holdfast chooses the port; the program finds it in $PORT",
@@ -61,7 +63,7 @@ def documents(text: str, name: str) -> list[Wanted]:
     if not found:
         raise FileProblem(name, [EMPTY])
     places = [f"[{number}]" if len(found) > 1 else "" for number in range(len(found))]
-    forms = [_read(document) for document in found]
+    forms = [_read(document, name) for document in found]
     problems = [
         _placed(problem, place, document)
         for document, form, place in zip(found, forms, places, strict=True)
@@ -101,10 +103,13 @@ def _together(found: list[Document], forms: list[_Read], places: list[str]) -> I
         yield _placed(problem, places[number], found[number])
 
 
-def _read(document: Document) -> _Read:
+def _read(document: Document, name: str) -> _Read:
     data = document.data
     if not isinstance(data, dict):
         return _Read(None, [Problem("", f"expected fields such as kind, got {shown(data)}")], frozenset())
+    if "kind" not in data and data.keys() & OF_A_GATEWAY:
+        text = "expected workloads, got the file of a gateway"
+        return _Read(None, [Problem("", text, f"Try: holdfast gateway --config {name}")], frozenset())
     kind, problems = _kind(data)
     if kind is None:
         return _Read(None, problems + document.problems, frozenset())
@@ -133,29 +138,11 @@ def _kind(data: dict[str, object]) -> tuple[str | None, list[Problem]]:
 
 
 def _checked(form: type[WorkloadDocument] | type[PoolDocument], data: dict[str, object]) -> _Read:
-    problems: list[Problem] = []
-    broken: set[str] = set()
-    try:
-        read: WorkloadDocument | PoolDocument = form.model_validate(data)
-    except ValidationError as error:
-        problems = [_in_our_words(problem) for problem in explain.problems(form, error, YAML)]
-        rest, broken = _without(data, error)
-        try:
-            read = form.model_validate(rest)
-        except ValidationError:
-            return _Read(None, problems, frozenset(broken))
-    return _Read(read, problems + workload_checks.problems(read, frozenset(broken)), frozenset(broken))
-
-
-def _without(data: dict[str, object], error: ValidationError) -> tuple[dict[str, object], set[str]]:
-    """The document without what cannot be read, and with something in the place of what must be there."""
-    rest, broken = dict(data), set()
-    for detail in error.errors(include_url=False, include_context=False, include_input=False):
-        name = str(detail["loc"][0])
-        rest.pop(name, None)
-        known = detail["type"] != "extra_forbidden" or len(detail["loc"]) > 1
-        broken.add(name if known else "?")
-    return {**{name: value for name, value in INSTEAD.items() if name in broken}, **rest}, broken
+    read: Salvaged[WorkloadDocument | PoolDocument] = Salvaged(form, data, YAML, INSTEAD)
+    broken = frozenset(str(each.loc[0]) if each.known or len(each.loc) > 1 else "?" for each in read.broken)
+    if read.form is not None:
+        read.tell(workload_checks.problems(read.form, broken))
+    return _Read(read.form, [_in_our_words(problem) for problem in read.problems], broken)
 
 
 def _in_our_words(problem: Problem) -> Problem:

@@ -23,6 +23,10 @@ def fields_suit_the_kind(form: WorkloadDocument) -> Iterator[Problem]:
     yield from fleet_checks.shape_problems("", form)
 
 
+def numbers_are_in_order(form: WorkloadDocument) -> Iterator[Problem]:
+    yield from fleet_checks.number_problems("", form)
+
+
 def commands_hold_no_variables(form: WorkloadDocument) -> Iterator[Problem]:
     yield from _unreplaced("command", form.command)
     for name, probe in (("ready", form.ready), ("alive", form.alive)):
@@ -145,7 +149,8 @@ def _twice(names: list[tuple[str, str]]) -> Iterator[Problem]:
 Of = Callable[[Any], Iterator[Problem]]
 CHECKS: dict[type, tuple[tuple[Of, frozenset[str]], ...]] = {
     WorkloadDocument: (
-        (fields_suit_the_kind, frozenset({"?", *fleet_checks.KIND_FIELDS})),
+        (fields_suit_the_kind, frozenset({"?"})),
+        (numbers_are_in_order, frozenset()),  # what is left out has defaults that agree
         (commands_hold_no_variables, frozenset({"command", "ready", "alive"})),
         (probes_ask_one_thing, frozenset({"ready", "alive"})),
     ),

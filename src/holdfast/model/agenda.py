@@ -43,11 +43,15 @@ class Agenda:
 
     def settle(self, now: Instant) -> None:
         """All that was ripe at `now` has been looked at."""
-        for changed in self.changed.values():
-            changed.clear()
+        self.forget()
         self.room_freed = False
         while self.due and self.due[0][0] <= now:
             heapq.heappop(self.due)
+
+    def forget(self) -> None:
+        """What has changed."""
+        for changed in self.changed.values():
+            changed.clear()
 
     def _ripe(self, now: Instant) -> Iterator[tuple[Instant, str, str]]:
         """Walks only the top of the heap: children are never due before their parent."""

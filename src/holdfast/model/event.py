@@ -206,6 +206,7 @@ class BudgetDrawn(Happened, frozen=True):
 class LeaderChanged(Happened, frozen=True):
     leader: str
     generation: int
+    anew: bool = False  # it begins from a snapshot, and looks at everything
 
 
 class Order(enum.StrEnum):

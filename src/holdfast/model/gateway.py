@@ -26,7 +26,7 @@ class Grade(enum.StrEnum):
     FINE = "fine"
     OBSERVE = "observe"
     TAG = "tag"
-    CLAMP = "clamp"  # a tenth of what it may
+    CLAMP = "clamp"  # a tenth of its rates
     SUSPEND = "suspend"
 
 
@@ -43,10 +43,17 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: Instant = 0  # wall clock, as the others here
     expires_at: Instant = 0  # 0: never
     replaced_at: Instant = 0  # rotated: another key took its place then, and this one ends at expires_at
+    replaced_by: str = ""  # which one
     suspended: str = ""  # why; empty: it is not
     owner_gone_at: Instant = 0  # whoever it belongs to is there no longer
     grade: Grade = Grade.FINE
     exempt: bool = False  # never judged: an allow-listed batch job, for one
+    restored_at: Instant = 0  # somebody looked and said that it is fine; 0: nobody has
+
+    @property
+    def judged_since(self) -> Instant:
+        """Of what is older nothing speaks against it: it was restored then, or made."""
+        return max(self.created_at, self.restored_at)
 
 
 def scope_of_key(key: str) -> str:

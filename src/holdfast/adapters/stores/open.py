@@ -7,13 +7,15 @@
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from holdfast.adapters.stores.database import Backend, Database
 from holdfast.adapters.stores.migrate import migrate
 from holdfast.adapters.stores.registry import SqlRegistry
+from holdfast.adapters.stores.schema import journal
+from holdfast.adapters.stores.sqlite import SqliteFile
 from holdfast.adapters.stores.store import SqlStore
 from holdfast.ports.errors import Denied
 
@@ -25,6 +27,20 @@ async def open_store(url: str) -> tuple[SqlStore, SqlRegistry]:
     """Closing the store closes both."""
     database = await open_database(url)
     return SqlStore(database), SqlRegistry(database)
+
+
+async def read_store(url: str) -> SqlStore:
+    """For whoever only reads: its tables are left as they are, also those of another version."""
+    backend = backend_of(url)
+    if isinstance(backend, SqliteFile) and not backend.path.exists():
+        raise Denied(f"{backend.path} is not there")
+    database = Database(backend)
+    async with AsyncExitStack() as failing:
+        failing.push_async_callback(database.close)
+        if not await database.read(lambda connection: inspect(connection).has_table(journal.name)):
+            raise Denied("there is no journal in it")
+        failing.pop_all()
+    return SqlStore(database)
 
 
 async def open_database(where: str | Backend) -> Database:
@@ -60,8 +76,6 @@ def backend_of(text: str) -> Backend:
 
 
 def _sqlite(url: URL) -> Backend:
-    from holdfast.adapters.stores.sqlite import SqliteFile
-
     if url.database in (None, "", ":memory:"):
         raise Denied("a journal in memory would be lost: name a file, sqlite:////path/to/journal.db")
     return SqliteFile(Path(url.database))

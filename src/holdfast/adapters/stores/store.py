@@ -57,6 +57,7 @@ READ = (
     .order_by(journal.c.seq)
     .limit(bindparam("count"))
 )
+LENGTH = select(head.c.length)
 LATEST = (
     select(snapshots)
     .where(snapshots.c.length < bindparam("before"))
@@ -134,6 +135,10 @@ class SqlStore:
             found.extend(batch)
             if len(batch) < count or len(found) == limit:
                 return tuple(found)
+
+    async def length(self) -> int:
+        """How many entries the journal has, pruned ones too."""
+        return await self.database.read(lambda connection: connection.execute(LENGTH).scalar_one())
 
     # snapshots
 
@@ -219,7 +224,7 @@ def _read(since: int, count: int, connection: Connection) -> tuple[Event | Plan,
     rows = connection.execute(READ, {"since": since, "count": count}).all()
     if rows and rows[0].seq == since + 1:
         return entries_of(since + 1, [row.body for row in rows])
-    length = connection.execute(select(head.c.length)).scalar_one()
+    length = connection.execute(LENGTH).scalar_one()
     if rows or since < length:
         until = rows[0].seq - 1 if rows else length
         raise Pruned(f"entries {since + 1} to {until} were pruned: begin with the latest snapshot")

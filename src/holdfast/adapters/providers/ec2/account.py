@@ -19,6 +19,7 @@ from typing import Any
 
 from holdfast.adapters.providers.ec2.faults import translated
 from holdfast.adapters.providers.ec2.settings import Ec2Settings
+from holdfast.adapters.providers.library import Library
 from holdfast.ports.errors import Denied
 
 AT_ONCE = 12
@@ -29,13 +30,7 @@ LOOKS = 2
 PRICING_REGION = "us-east-1"  # the price list is served from few regions, and is the same in all
 
 
-def library() -> Any:
-    """boto3, which not everybody has installed."""
-    try:
-        import boto3
-    except ImportError as error:
-        raise Denied("EC2 needs boto3: pip install 'holdfast[aws]'") from error
-    return boto3
+BOTO3 = Library("boto3", "EC2 needs boto3: pip install 'holdfast[aws]'")
 
 
 @functools.cache
@@ -72,7 +67,7 @@ class Account:
     # in a thread
 
     async def _in_thread(self, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        library()  # says what to install, before anything else
+        BOTO3.load()  # says what to install, before anything else
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _look(self, service: str, region: str, what: str, words: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +105,7 @@ class Account:
 
         core = Session()
         core.register_component("data_loader", _descriptions())
-        return library().Session(botocore_session=core, profile_name=self._settings.profile or None)
+        return BOTO3.load().Session(botocore_session=core, profile_name=self._settings.profile or None)
 
     def _client(self, service: str, region: str, only_looks: bool) -> Any:
         from botocore.config import Config

@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from holdfast.adapters.providers.ec2 import order
-from holdfast.adapters.providers.ec2.account import Account
+from holdfast.adapters.providers.ec2.account import BOTO3, Account
 from holdfast.adapters.providers.ec2.faults import TokenSpent, TokenTaken
 from holdfast.adapters.providers.ec2.machine import user_data
 from holdfast.adapters.providers.ec2.market import Market
@@ -78,6 +78,7 @@ class Ec2Provider:
 
     @classmethod
     def from_settings(cls, settings: dict[str, str], credentials: Credentials) -> Self:
+        BOTO3.insist()
         return cls(read_settings(settings), credentials)
 
     # the port
