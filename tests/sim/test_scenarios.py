@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.core.replay import Replay
+from holdfast.core.turn import Entry
 from holdfast.files import scenario as files
+from holdfast.model.world import World
 from holdfast.sim.gateway import Served
 from holdfast.sim.result import Result, tell
 from holdfast.sim.run import Simulation
@@ -22,8 +25,9 @@ STORIES = sorted((ROOT / "scenarios").glob("*.toml"))
 class Told:
     """A story that has been run."""
 
-    def __init__(self, path: Path, result: Result, text: str) -> None:
+    def __init__(self, path: Path, result: Result, text: str, entries: list[Entry]) -> None:
         self.path, self.result, self.text = path, result, text
+        self.entries = entries  # its journal
         self.lines = text.splitlines()
 
     def has(self, *words: str) -> bool:
@@ -56,7 +60,7 @@ def run(path: Path) -> Told:
     sim = Simulation(files.read(path))
     result = sim.run()
     assert sim.story is not None
-    return Told(path, result, sim.story.text() + tell(result))
+    return Told(path, result, sim.story.text() + tell(result), sim.store.entries)
 
 
 @pytest.fixture(scope="module", params=STORIES, ids=lambda path: path.stem)
@@ -67,6 +71,12 @@ def told(request: pytest.FixtureRequest) -> Told:
 
 def test_the_story_is_told_as_before(told: Told) -> None:
     assert told.text == told.path.with_suffix(".out").read_text(encoding="utf-8")
+
+
+def test_the_same_would_be_decided_again(told: Told) -> None:
+    replay = Replay(World())
+    assert [found for entry in told.entries if (found := replay.feed(entry))] == []
+    assert replay.actions > 0
 
 
 def test_the_story_ends_well(told: Told) -> None:
@@ -90,6 +100,9 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
     "control-loop-stands-still": lambda told: told.result.nodes_lost == 0,
     "majority-falls-silent": lambda told: told.has("doubt ourselves first"),
     "clocks-jump": lambda told: told.result.nodes_lost == 0,
+    "well-again-behind-a-cut": lambda told: (
+        told.has("std-a", "dead") and told.has("given up") and not told.has("TerminateNode")
+    ),
     "one-way-link": lambda told: told.result.nodes_lost == 0,
     "agent-restart": lambda told: told.has("std-a", "unreachable") and not told.has(".2 ", "PlaceReplica"),
     # a node that is ill is found out and taken away, and a program that is ill is not blamed on its node
@@ -101,6 +114,13 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
     "drain-and-rolling-update": lambda told: told.has("service", "available 100 %"),
     "the-evening": lambda told: (
         sum("TerminateNode" in line for line in told.lines) == 3 and told.has("api", "available 100 %")
+    ),
+    # a key that works for nobody is held back, one that has much to do is not, and what is restored serves
+    "a-key-in-a-loop": lambda told: (
+        told.has("key:forgotten", "held back")
+        and not told.has("key:nightly", "held back")
+        and told.at("0.01 requests_per_s") > told.at("key:forgotten", "is held back")
+        and not told.between(told.at("0.01 requests_per_s"), 21_600, "key:forgotten", "held back")
     ),
     # never two at once
     "exclusive-job-across-a-partition": lambda told: (

@@ -9,14 +9,15 @@ from holdfast.core.gateway.hold import Hold
 from holdfast.core.gateway.lease import TTL_S, Broker
 from holdfast.core.gateway.picker import Pool
 from holdfast.core.gateway.purse import Purse
-from holdfast.core.gateway.replicas import ReplicaSpec
-from holdfast.model.gateway import GLOBAL, Limits
+from holdfast.core.gateway.told import ReplicaSpec
+from holdfast.core.gateway.zombie import Family, Judgement, Reason, Watch
+from holdfast.model.gateway import GLOBAL, Grade, Key, Limits, scope_of_key
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer
 from holdfast.model.pool import Pool as Nodes
 from holdfast.model.resources import Resources
 from holdfast.model.scale import Signal
-from holdfast.model.units import MINUTE, SECOND, Millis
+from holdfast.model.units import DAY, MINUTE, SECOND, Millis
 from holdfast.model.workload import Needs, Serves, Service, Workload
 from holdfast.sim import exchange as exchanges
 from holdfast.sim.exchange import Exchange
@@ -39,9 +40,12 @@ from holdfast.sim.tally import Asked
 from holdfast.sim.traffic_checks import (
     LATE_MS,
     Taking,
+    a_restored_key_is_left_alone_for_a_day,
+    a_restored_key_serves_again,
     every_reservation_is_settled_exactly_once,
     no_budget_is_overdrawn,
     no_interval_admits_more_than_its_limit,
+    no_key_is_held_back_on_drain_alone,
     nobody_is_asked_who_is_out_while_others_could_answer,
     whoever_is_held_is_answered_or_refused_in_its_patience,
 )
@@ -138,6 +142,34 @@ def test_what_has_no_content_is_asked_of_others_and_the_rest_is_cut(trouble: Tro
     assert (asked.cut > 0) == cut
     assert asked.asked_again > 0 or not cut
     assert asked.answered + asked.cut == asked.requests
+
+
+def test_what_was_asked_of_a_replica_that_leaves_is_answered_by_it() -> None:
+    """Its node is drained. It ends what it has begun before it stops, and is asked nothing new: the checks
+    see that. What it has not begun to answer is not asked of another too."""
+    drain = Change(2 * MINUTE, "drain", node="gpu-a", deadline_ms=5 * MINUTE)
+    thinks = Program(start_ms=5 * SECOND, stop_ms=9 * SECOND, first_ms=3 * SECOND)
+    short = Requests(prompt=300, answer=100, answer_max=200)
+    asked = fine(story(changes=(drain,), replicas=2, program=thinks, requests=short, until=3 * MINUTE))
+    assert (asked.cut, asked.refused, asked.asked_again) == (0, {}, 0)
+    assert asked.answered == asked.requests
+
+
+def test_what_was_asked_of_a_lost_replica_is_asked_of_another_as_soon_as_that_is_known() -> None:
+    """Nothing comes from a machine without power: who waits for its first token would wait two minutes."""
+    gateways = GatewayTraits(count=2, first_byte_ms=2 * MINUTE)
+    trouble = on("gpu-a", Fault.CRASH)
+    asked = fine(story(trouble, gateways=gateways, until=121 * SECOND, minutes=3))
+    assert asked.asked_again > 0
+    assert asked.answered + asked.cut == asked.requests, "nobody waits any more a minute later"
+
+
+def test_an_answer_that_is_cut_goes_on_elsewhere_if_that_is_wanted() -> None:
+    trouble = on("gpu-a", Fault.KILL)
+    cut = fine(story(trouble, until=3 * MINUTE))
+    gone_on = fine(story(trouble, until=3 * MINUTE, gateways=replace(TWO, continues=True)))
+    assert cut.cut > 0
+    assert (gone_on.cut, gone_on.answered) == (0, gone_on.requests)
 
 
 def test_replicas_that_a_gateway_cannot_reach_are_left_alone_and_asked_again_when_it_can() -> None:
@@ -261,6 +293,69 @@ def test_a_service_that_is_deleted_is_asked_by_nobody_any_more() -> None:
     assert asked.requests < 8 * 70
 
 
+# keys that work for nobody
+
+
+@pytest.fixture
+def stubborn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A detector that is sure from the first minute on, whatever anybody says. The real one takes hours: see
+    the story of a key in a loop."""
+    wastes = Reason("unread", Family.WASTE, 0.9, "nobody reads it")
+
+    def judge(watch: Watch, key: Key, *_: object) -> Judgement:
+        return Judgement(0.9, (wastes,), Grade.CLAMP, shadow=watch.shadow)
+
+    monkeypatch.setattr(Watch, "judge", judge)
+
+
+def suspected(*changes: Change, shadow: bool) -> tuple[Result, str]:
+    limits = {scope_of_key("app"): Limits(requests_per_min=600)}
+    sim = Simulation(story(limits=limits, gateways=replace(TWO, shadow=shadow), changes=changes))
+    result = sim.run()
+    assert sim.story is not None
+    return result, sim.story.text()
+
+
+@pytest.mark.usefixtures("stubborn")
+def test_in_shadow_a_key_that_works_for_nobody_is_only_named() -> None:
+    result, text = suspected(shadow=True)
+    assert result.violations == ()
+    assert "would be held back by gw-1: nobody reads it" in text
+    assert "user     key:app          held back" not in text
+    assert result.workloads[0].asked is not None
+    assert not result.workloads[0].asked.refused
+
+
+@pytest.mark.usefixtures("stubborn")
+def test_out_of_shadow_all_gateways_hold_it_back_to_a_tenth() -> None:
+    result, text = suspected(shadow=False)
+    assert result.violations == ()
+    assert "user     key:app          held back" in text
+    asked = result.workloads[0].asked
+    assert asked is not None
+    assert 120 < asked.answered < 300, "a tenth of 600 a minute"
+    assert set(asked.refused) == {"requests key:app"}
+
+
+@pytest.mark.usefixtures("stubborn")
+def test_a_detector_that_does_not_leave_a_restored_key_alone_is_found_out() -> None:
+    result, _ = suspected(Change(150 * SECOND, "restore", key="app"), shadow=False)
+    assert any("after it was restored" in each for each in result.violations)
+
+
+def test_a_gateway_that_goes_on_holding_back_a_restored_key_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, stubborn: None
+) -> None:
+    honest = Purse.set_clamp
+
+    def never_lets_go(purse: Purse, key: str, share: float, now: float) -> None:
+        honest(purse, key, min(share, 0.1), now)
+
+    monkeypatch.setattr(Purse, "set_clamp", never_lets_go)
+    result, _ = suspected(Change(150 * SECOND, "restore", key="app"), shadow=False)
+    assert any("gets 10% of what it may" in each for each in result.violations)
+
+
 # that each checker can fail
 
 
@@ -309,7 +404,7 @@ def test_a_request_that_is_settled_twice_or_never_is_found_out(monkeypatch: pyte
 def test_a_request_that_is_forgotten_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hold lets go of whoever it calls, and nobody asks on its behalf."""
 
-    def forget(exchange: Exchange) -> bool:
+    def forget(exchange: Exchange, now: float) -> bool:
         exchange.waiting_for = ""
         return True
 
@@ -340,6 +435,22 @@ def test_a_pick_that_ignores_who_is_out_is_found_out(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Pool, "pick", careless)
     assert "before its trial is due" in broken(story(on("gpu-a", Fault.KILL), rate=14.0, minutes=3))
+
+
+def test_a_key_is_not_held_back_for_what_it_takes() -> None:
+    takes, wastes = Reason("drain", Family.DRAIN, 0.9, ""), Reason("unread", Family.WASTE, 0.9, "")
+    fault = no_key_is_held_back_on_drain_alone
+    assert "nothing but what it takes" in fault(Judgement(0.9, (takes,), Grade.CLAMP))
+    assert not fault(Judgement(0.9, (takes,), Grade.OBSERVE))
+    assert not fault(Judgement(0.9, (takes, wastes), Grade.CLAMP))
+
+
+def test_a_restored_key_has_all_that_it_may_and_is_left_alone() -> None:
+    assert "suspended" in a_restored_key_serves_again(Key("app", b"", suspended="why"), 1.0)
+    assert "10%" in a_restored_key_serves_again(Key("app", b""), 0.1)
+    assert not a_restored_key_serves_again(Key("app", b""), 1.0)
+    assert "again 60 s after" in a_restored_key_is_left_alone_for_a_day(MINUTE)
+    assert not a_restored_key_is_left_alone_for_a_day(DAY)
 
 
 def test_a_hold_without_patience_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

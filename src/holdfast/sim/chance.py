@@ -55,6 +55,7 @@ ON_CONTROL = (
 )
 STEPS = (0, 1, 2, 3, 5, 8, 12)  # of a turn, at which a control plane crashes
 TO_WORKLOADS = ("delete", "update", "update", "pause", "pause", "scale", "scale", "priority")
+POOL_DELETED = 0.15  # of the stories
 TO_NODES = ("drain", "cordon", "cordon")
 
 
@@ -87,7 +88,7 @@ def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None =
                 key=lambda trouble: trouble.at,
             )
         ),
-        changes=changes,
+        changes=tuple(sorted((*changes, *_deleted(seed, pools, quiet_from)), key=lambda each: each.at)),
         control_planes=controls,
         policy=policy or Policy(),
     )
@@ -265,6 +266,15 @@ def _changes(
         else:
             changes += _to_workload(dice, kind, setup.workload, at, quiet_from)
     return tuple(sorted(changes, key=lambda change: change.at)), tuple(again)
+
+
+def _deleted(seed: int, pools: tuple[PoolSetup, ...], quiet_from: Instant) -> tuple[Change, ...]:
+    """Now and then somebody deletes a pool. Dice of its own: the other stories stay as they were."""
+    dice = random.Random(f"pools/{seed}")
+    if dice.random() >= POOL_DELETED:
+        return ()
+    at = dice.randint(MINUTE, quiet_from)
+    return (Change(at, "delete pool", pool=dice.choice(pools).pool.name),)
 
 
 def _to_node(dice: random.Random, kind: str, node: str, at: Instant, quiet_from: Instant) -> list[Change]:

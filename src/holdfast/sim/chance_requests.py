@@ -63,6 +63,7 @@ def _gateways(dice: random.Random) -> GatewayTraits:
         first_byte_ms=dice.choice((5, 20, 120)) * SECOND,
         hedge=dice.random() < 0.3,
         fail_open=dice.random() < 0.2,
+        continues=dice.random() < 0.3,
     )
 
 

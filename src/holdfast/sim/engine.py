@@ -23,6 +23,10 @@ import msgspec
 
 TUNED = re.compile(r"-t(\d+)-i(\d+)-n(\d+)$")
 BYTES_A_TOKEN = 4
+NOT_SERVED = (
+    b'{"error":{"message":"the twin of an engine does not serve %s","type":"invalid_request_error",'
+    b'"param":null,"code":"unknown_url"}}'
+)
 
 
 class Stats(msgspec.Struct):
@@ -87,10 +91,12 @@ class Asked(asyncio.Protocol):
             self.say(200, msgspec.json.encode(self.engine.stats))
         elif path == b"/health":
             self.say(200, b'{"status":"ok"}')
-        elif path.endswith((b"/completions", b"/embeddings")):
+        elif path.endswith((b"/completions", b"/embeddings", b"/responses")):
             self.asked_for_tokens(path)
         elif path.endswith(b"/models"):
             self.say(200, b'{"object":"list","data":[{"id":"toy","object":"model"}]}')
+        elif path.startswith(b"/v1/"):
+            self.say(404, NOT_SERVED % path)
         else:
             self.say(200, msgspec.json.encode({"path": self.url.decode(), "bytes": len(self.body)}))
 
@@ -115,7 +121,8 @@ class Asked(asyncio.Protocol):
             return
         stats.in_flight += 1
         stats.in_flight_most = max(stats.in_flight_most, stats.in_flight)
-        plan = Plan(body, wanted, is_chat=b"chat" in path, is_embedding=path.endswith(b"embeddings"))
+        kind = Response if path.endswith(b"responses") else Plan
+        plan = kind(body, wanted, is_chat=b"chat" in path, is_embedding=path.endswith(b"embeddings"))
         if plan.usage_asked:
             stats.usage_asked += 1
         if body.get("continue_final_message"):
@@ -151,10 +158,10 @@ class Asked(asyncio.Protocol):
             self.transport.write(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             )
-            if plan.is_chat:
-                self.event(plan.opening())
+            if plan.opens:
+                self.event(plan.framed(plan.opening()))
             for number in range(plan.tokens):
-                self.event(plan.piece(number))
+                self.event(plan.framed(plan.piece(number)))
                 stats.tokens += 1
                 if dies and number >= plan.tokens // 2:
                     self.transport.abort()
@@ -163,35 +170,43 @@ class Asked(asyncio.Protocol):
                     await asyncio.sleep(plan.gap_s)
                 elif number % 8 == 7:
                     await asyncio.sleep(0)
-            self.event(plan.closing())
+            self.event(plan.framed(plan.closing()))
             if plan.usage_asked and not wanted.no_usage:
-                self.event(plan.usage_event())
-            self.event(b"[DONE]")
+                self.event(plan.framed(plan.usage_event()))
+            if plan.says_done:
+                self.event(plan.framed(b"[DONE]"))
             self.transport.write(b"0\r\n\r\n")
             ended = True
         finally:
             stats.in_flight -= 1
             stats.cut += not ended
 
-    def event(self, data: bytes) -> None:
-        event = b"data: " + data + b"\n\n"
+    def event(self, event: bytes) -> None:
         self.transport.write(b"%x\r\n%s\r\n" % (len(event), event))
 
 
 class Plan:
     """What one request gets."""
 
+    says_done = True
+
     def __init__(
         self, body: dict[str, Any], wanted: argparse.Namespace, *, is_chat: bool, is_embedding: bool
     ) -> None:
         self.model = str(body.get("model", "toy"))
         self.is_chat, self.is_embedding = is_chat, is_embedding
+        self.opens = is_chat
         first, gap, tokens = wanted.first_ms, wanted.gap_ms, wanted.tokens
         tuned = TUNED.search(self.model)
         if tuned is not None:
             first, gap, tokens = (int(part) for part in tuned.groups())
-        most = body.get("max_completion_tokens") or body.get("max_tokens")
-        self.tokens = 0 if is_embedding else min(tokens, most) if most else tokens
+        most = body.get("max_completion_tokens") or body.get("max_tokens") or body.get("max_output_tokens")
+        self.start = 0
+        messages = body.get("messages")
+        if body.get("continue_final_message") and isinstance(messages, list):
+            self.start = len(str(messages[-1].get("content", "")).split())
+        tokens = max(0, tokens - self.start)
+        self.tokens = 0 if is_embedding else min(tokens, most) if most else tokens  # of what is new
         self.too_long = bool(most) and tokens > most
         self.first_s, self.gap_s = first / 1000, gap / 1000
         self.takes_s = self.first_s + self.gap_s * self.tokens
@@ -201,11 +216,6 @@ class Plan:
         self.usage_asked = bool(options.get("include_usage"))
         self.all_the_time = bool(options.get("continuous_usage_stats"))
         self.no_usage = wanted.no_usage
-        self.start = 0
-        messages = body.get("messages")
-        if body.get("continue_final_message") and isinstance(messages, list):
-            self.start = len(str(messages[-1].get("content", "")).split())
-            self.tokens = max(0, self.tokens - self.start)
         self.id = f"chatcmpl-{random.getrandbits(40):x}"
         self.created = int(time.time())
 
@@ -256,6 +266,9 @@ class Plan:
             said["usage"] = self.usage(made)
         return msgspec.json.encode(said)
 
+    def framed(self, data: bytes) -> bytes:
+        return b"data: " + data + b"\n\n"
+
     def opening(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""}, None, 0)
 
@@ -278,18 +291,88 @@ class Plan:
         )
 
 
+class Response(Plan):
+    """The same in the words of `/v1/responses`: its events have types, and none says [DONE]."""
+
+    says_done = False
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.opens, self.usage_asked = True, False  # its usage comes with its last event, asked for or not
+        self.id = f"resp_{random.getrandbits(40):x}"
+
+    def usage(self, made: int) -> dict[str, int]:
+        return {"input_tokens": self.prompt, "output_tokens": made, "total_tokens": self.prompt + made}
+
+    def _said(self, text: str | None) -> dict[str, Any]:
+        """None: it has only begun."""
+        status = "in_progress" if text is None else "incomplete" if self.too_long else "completed"
+        said: dict[str, Any] = {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "model": self.model,
+            "output": [],
+            "usage": None,
+        }
+        if text is not None:
+            content = [{"type": "output_text", "text": text, "annotations": []}]
+            message = {"type": "message", "id": f"msg_{self.id}", "role": "assistant", "content": content}
+            said["output"] = [message]
+            said["usage"] = None if self.no_usage else self.usage(self.tokens)
+        if self.too_long and text is not None:
+            said["incomplete_details"] = {"reason": "max_output_tokens"}
+        return said
+
+    def framed(self, data: bytes) -> bytes:
+        kind = data.removeprefix(b'{"type":"').partition(b'"')[0]
+        return b"event: " + kind + b"\ndata: " + data + b"\n\n"
+
+    def _text(self) -> str:
+        return "".join(f" tok{number}" for number in range(self.tokens))
+
+    def answer(self) -> bytes:
+        return msgspec.json.encode(self._said(self._text()))
+
+    def opening(self) -> bytes:
+        return msgspec.json.encode({"type": "response.created", "response": self._said(None)})
+
+    def piece(self, number: int) -> bytes:
+        said = {"type": "response.output_text.delta", "item_id": f"msg_{self.id}", "output_index": 0}
+        return msgspec.json.encode({**said, "content_index": 0, "delta": f" tok{number}"})
+
+    def closing(self) -> bytes:
+        said = self._said(self._text())
+        return msgspec.json.encode({"type": f"response.{said['status']}", "response": said})
+
+
 def options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="A twin of an engine that serves a model.")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--unix", default="", help="listen on this socket instead")
-    parser.add_argument("--first-ms", type=int, default=0)
-    parser.add_argument("--gap-ms", type=int, default=0)
-    parser.add_argument("--tokens", type=int, default=16)
-    parser.add_argument("--fail-share", type=float, default=0.0)
-    parser.add_argument("--die-share", type=float, default=0.0)
-    parser.add_argument("--at-a-time", type=int, default=0)
-    parser.add_argument("--no-usage", action="store_true")
+    parser = argparse.ArgumentParser(
+        prog="python -m holdfast.sim.engine",
+        description="A twin of an engine that serves a model: it speaks OpenAI's API and answers nonsense in"
+        " time. A model called NAME-t50-i10-n32 gets its first token after 50 ms, then one every 10 ms, 32"
+        " in all. GET /stats says what it did.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen")
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="0: any that is free")
+    parser.add_argument("--unix", default="", metavar="PATH", help="listen on this socket instead")
+    parser.add_argument("--first-ms", type=int, default=0, metavar="MS", help="until the first token")
+    parser.add_argument("--gap-ms", type=int, default=0, metavar="MS", help="from each token to the next")
+    parser.add_argument(
+        "--tokens", type=int, default=16, metavar="N", help="of an answer, if it is not asked for fewer"
+    )
+    parser.add_argument(
+        "--fail-share", type=float, default=0.0, metavar="SHARE", help="so many requests are answered 503"
+    )
+    parser.add_argument(
+        "--die-share", type=float, default=0.0, metavar="SHARE", help="so many streams are cut half way"
+    )
+    parser.add_argument(
+        "--at-a-time", type=int, default=0, metavar="N", help="more requests are answered 429; 0: no limit"
+    )
+    parser.add_argument("--no-usage", action="store_true", help="do not tell how many tokens were used")
     return parser
 
 
@@ -309,5 +392,9 @@ if __name__ == "__main__":
     import uvloop
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    with runner, contextlib.suppress(KeyboardInterrupt):
-        runner.run(serve(options().parse_args()))
+    given = options().parse_args()
+    try:
+        with runner, contextlib.suppress(KeyboardInterrupt):
+            runner.run(serve(given))
+    except OSError as error:
+        raise SystemExit(f"error: cannot listen at {given.unix or given.port}: {error.strerror}") from None

@@ -21,6 +21,7 @@ from holdfast.sim.network import Cut
 from holdfast.sim.provider import Spike
 from holdfast.sim.scenario import OF_PROVIDERS, OF_SIGNALS, Change, Fault, PoolSetup, Trouble
 from holdfast.sim.store import CrashPoint
+from holdfast.wire.keys import restored
 
 if TYPE_CHECKING:
     from holdfast.sim.control import SimControl
@@ -369,6 +370,13 @@ class Faults:
                 leader = sim.listening()
                 deadline = (leader.now() if leader else self.kernel.now) + change.deadline_ms
                 sim.say(ev.OperatorOrdered(at=0, order=order, node=change.node, deadline=deadline))
+            case "delete pool":
+                sim.say(ev.PoolDeleted(at=0, pool=change.pool))
+            case "restore":
+                leader = sim.listening()
+                keys = leader.mind.world.keys if leader is not None and leader.mind is not None else {}
+                if leader is not None and change.key in keys:
+                    sim.say(ev.KeyPut(at=0, key=restored(keys[change.key], leader.now())))
             case _:
                 assert_never(change.do)  # type: ignore[arg-type]
 

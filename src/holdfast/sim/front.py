@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from holdfast.core.gateway.estimate import Estimator
 from holdfast.core.gateway.lease import Grants
 from holdfast.core.gateway.purse import Purse, Short
+from holdfast.model.gateway import scope_of_key
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.sim.exchange import Exchange
 from holdfast.sim.fronted import Fronted
+from holdfast.sim.keys import KeyTwin
 from holdfast.sim.requests import Want
 from holdfast.sim.scenario import GatewayTraits
 from holdfast.sim.traffic_checks import LOOK_MS
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 BORROW_WITHIN_MS = 2 * SECOND  # as `gateway.worker` has it, with how often it looks
 REPORT_LOOKS = 2
-IDLE_MS = 10 * SECOND  # without a request for so long it rests, and its leases lapse: hours cost nothing then
+IDLE_MS = 15 * SECOND  # without a request for so long it rests, and its leases lapse: hours cost nothing then
 LATE_LOOKS = 5  # hedges are a matter of milliseconds; else who is late is late by seconds
 TELL_GAP_MS: Millis = 100
 
@@ -33,12 +35,13 @@ class Front:
         self.traffic, self.name = traffic, name
         self.kernel, self.serving = traffic.sim.kernel, traffic.serving
         self.traits: GatewayTraits = traffic.traits
-        self.purse = Purse(f"{name}.{life}", traffic.limits, self.now_s, opens=self.traits.fail_open)
+        self.purse: Purse = Purse(f"{name}.{life}", traffic.limits, self.now_s, opens=self.traits.fail_open)
         self.estimator: Estimator = Estimator()
         self.random = random.Random(f"{name}.{life}/{traffic.sim.seed}")
         self.services: dict[str, Fronted] = {}
         self.exchanges: dict[Exchange, None] = {}
         self.alive = True
+        self.keys = KeyTwin(self)
         self.watching = False  # a view is on its way to it
         self.learned = 0
         self.seen: tuple[int, int] = (0, 0)  # of the view that it goes by; 0: none yet
@@ -75,30 +78,37 @@ class Front:
     def told(self, view: "View") -> None:
         if self.alive and view.number > self.seen:
             self.seen = view.number
-            for name, specs in view.services.items():
+            self.keys.told(view.keys)
+            for name, (specs, leaving) in view.services.items():
                 if name not in self.services:
                     self.services[name] = Fronted(name, self)
-                self.services[name].told(specs)
+                self.services[name].told(specs, leaving)
 
     # requests
 
     def asked(self, service: str, want: Want) -> None:
         fronted = self.services[service]
         fronted.requests += 1
-        exchange = Exchange(self, fronted, want, self.now)
+        exchange = Exchange(self, fronted, want, self.keys.known.get(want.key.id, want.key))
         self.exchanges[exchange] = None
         self._busy_at = self.now
         self._look_after()
-        exchange.take()
+        self.traffic.checks.served(exchange)
+        if exchange.key.suspended:
+            exchange.refuse("suspended", scope_of_key(exchange.key.id))
+        else:
+            exchange.lent()
 
     def ended(self, exchange: Exchange) -> None:
         del self.exchanges[exchange]
         if exchange.taking is not None:
             exchange.service.tokens += exchange.taking.used or 0
         self.traffic.ended(exchange)
+        self.keys.saw(exchange)
 
     def die(self) -> None:
         self.alive = False
+        self.keys.save()
         for exchange in list(self.exchanges):
             exchange.gone()
             self.traffic.ended(exchange)
@@ -134,9 +144,13 @@ class Front:
         self._asked_at = -1
         waiting, self._borrowing = self._borrowing, []
         for exchange in waiting:
-            exchange.take()
-        if self._short and self._asked_at < 0:
-            self._ask(full=False)
+            exchange.lent()
+        if (self._short or self.purse.hurries) and self._asked_at < 0:
+            self._ask(full=self.purse.hurries)
+
+    def report(self) -> None:
+        if self._asked_at < 0:
+            self._ask(full=True)
 
     def _say_closed(self, *, closed: bool) -> None:
         if self.closed != closed:
@@ -157,10 +171,10 @@ class Front:
         self._looks += 1
         if self.traits.hedge or self._looks % LATE_LOOKS == 0:
             for exchange in list(self.exchanges):
-                exchange.look(now)
+                exchange.look(self.now_s)
         for service in self.services.values():
             if service.waiting:
-                service.pump()
+                service.pump(self.now_s)
                 self.tell_soon()
         if 0 <= self._asked_at < now - BORROW_WITHIN_MS:
             self.purse.silent()
@@ -168,8 +182,8 @@ class Front:
             self._answered()
         if self.exchanges:
             self._busy_at = now
-        if self._looks % REPORT_LOOKS == 0 and self._asked_at < 0:
-            self._ask(full=True)
+        if self._looks % REPORT_LOOKS == 0:
+            self.report()
         self._looking = self._asked_at >= 0 or now - self._busy_at < IDLE_MS
         if self._looking:
             self.kernel.after(LOOK_MS, self._look)
@@ -182,7 +196,7 @@ class Front:
     def _pump(self, service: Fronted) -> None:
         self._pumping.discard(service.name)
         if self.alive:
-            service.pump()
+            service.pump(self.now_s)
 
     # what is told to the leader
 

@@ -23,7 +23,7 @@ LONG_MS = 5 * MINUTE
 
 
 def left_behind(sim: "Simulation", world: World, now: Instant) -> list[str]:
-    checks = (_beliefs, _orphans, _pairs, _money, _replicas, _processes, _states, _brakes)
+    checks = (_beliefs, _orphans, _pools, _pairs, _money, _replicas, _processes, _states, _brakes)
     return [goal for check in checks for goal in check(sim, world, now)]
 
 
@@ -54,9 +54,20 @@ def _orphans(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
             known = name in world.nodes or name in world.orphans
             if not known and age > 2 * world.policy.capacity.list_every_ms:
                 yield f"{name} is an orphan: it costs money and nobody knows it"
-            ends = world.pools[machine.pool].can_terminate
+            pool = world.pools.get(machine.pool)
+            ends = pool is None or pool.can_terminate
             if name in world.orphans and ends and age > 3 * world.policy.capacity.list_every_ms:
                 yield f"{name} is an orphan, and nobody ends it"
+
+
+def _pools(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
+    """What was deleted is gone, nodes and all, when its drain is over."""
+    for name, pool in world.pools.items():
+        deleted_at = world.pool_states[name].deleted_at
+        left = len(world.in_pool[name])
+        gone_by = deleted_at + world.policy.repair.drain_ms + LONG_MS
+        if deleted_at and pool.can_terminate and now > gone_by:
+            yield f"{name} was deleted {seconds(now - deleted_at)} ago, and is still there with {left} nodes"
 
 
 def _pairs(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:

@@ -24,12 +24,13 @@ class Requests(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ("app",)  # who asks, in turns
     team: str = ""  # that all of these keys belong to
     beginnings: int = 0  # so many beginnings do prompts share, half of each; 0: each is new
+    prompts: int = 0  # so many different prompts are asked, again and again; 0: each is new
 
 
 class Want:
     """One request, as its caller means it."""
 
-    __slots__ = ("answer", "beginning", "key", "most", "prefix", "prompt")
+    __slots__ = ("answer", "beginning", "hash", "key", "most", "prefix", "prompt")
 
     def __init__(
         self, key: Key, prompt: int, answer: int, most: int | None, prefix: tuple[int, ...], beginning: int
@@ -38,7 +39,13 @@ class Want:
         self.prompt, self.answer = prompt, answer  # in tokens
         self.most = most
         self.prefix = prefix
+        self.hash = prefix[-1]  # of all of it
         self.beginning = beginning  # the name of what it shares with others; 0: nothing
+
+    def after(self, said: int) -> "Want":
+        """What is left of it when so much of the answer was said: that is read, too."""
+        left = self.most - said if self.most is not None else None
+        return Want(self.key, self.prompt + said, self.answer - said, left, self.prefix, self.beginning)
 
     @property
     def prompt_bytes(self) -> int:
@@ -71,7 +78,7 @@ class Callers:
         beginning = 0
         if wanted.beginnings:
             beginning = self._name + 1 + int(self.random.random() * wanted.beginnings)
-        own = zlib.crc32(b"%d/%d" % (self._name, self._number))
+        own = zlib.crc32(b"%d/%d" % (self._name, self._number % (wanted.prompts or self._number + 1)))
         return Want(
             self._keys[self._number % len(self._keys)],
             prompt,

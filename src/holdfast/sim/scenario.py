@@ -42,7 +42,21 @@ class GatewayTraits(msgspec.Struct, frozen=True):
     stall_ms: Millis = 1 * MINUTE  # without a byte, an answer is lost
     total_ms: Millis = 1 * HOUR  # within which an answer ends
     hedge: bool = False  # a late request is asked of a second replica
+    continues: bool = False  # an answer that was cut goes on elsewhere, with what it has said so far
     fail_open: bool = False  # let requests in when nobody can say what is left of a quota
+    shadow: bool = True  # keys that seem to work for nobody are only named, and not held back
+
+    @property
+    def first_byte_s(self) -> float:
+        return self.first_byte_ms / SECOND
+
+    @property
+    def stall_s(self) -> float:
+        return self.stall_ms / SECOND
+
+    @property
+    def total_s(self) -> float:
+        return self.total_ms / SECOND
 
 
 class NetworkTraits(msgspec.Struct, frozen=True):
@@ -157,10 +171,12 @@ class Change(msgspec.Struct, frozen=True):
     """Something a person does in the middle of the story."""
 
     at: Instant
-    do: str  # delete | pause | resume | scale | cordon | uncordon | drain | release brake | update
+    do: str  # delete | pause | resume | scale | cordon | uncordon | drain | release brake | update | ...
     workload: str = ""
     node: str = ""
     replicas: int = 0
+    key: str = ""
+    pool: str = ""
     deadline_ms: Millis = 5 * MINUTE
 
 

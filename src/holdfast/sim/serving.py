@@ -29,14 +29,17 @@ class Asker(Protocol):
 
     want: Want
 
-    def won(self, stream: "Stream") -> None:
+    def sent(self, attempt: "Stream") -> None:
+        """It is on a connection."""
+
+    def won(self, attempt: "Stream") -> None:
         """Its first token is there."""
 
-    def completed(self, stream: "Stream") -> None: ...
-    def turned_down(self, stream: "Stream") -> None:
+    def completed(self, attempt: "Stream") -> None: ...
+    def turned_down(self, attempt: "Stream") -> None:
         """429."""
 
-    def failed(self, stream: "Stream", why: str, kind: str) -> None: ...
+    def lost(self, attempt: "Stream", why: str, kind: str) -> None: ...
 
 
 class Stream:
@@ -57,8 +60,9 @@ class Stream:
         "started",
     )
 
-    def __init__(self, asker: Asker, front: str, replica: Replica, now: Instant) -> None:
-        self.asker, self.front, self.replica, self.started = asker, front, replica, now
+    def __init__(self, asker: Asker, front: str, replica: Replica, started: float) -> None:
+        self.asker, self.front, self.replica = asker, front, replica
+        self.started = started  # in seconds, as the core has it; all else here is in milliseconds
         self.engine: Engine | None = None
         self.due: Instant = NEVER  # of the first token, then of the last
         self.first_at: Instant = -1
@@ -136,6 +140,7 @@ class Serving:
             self._begin(stream, engine, self.hop_ms)
             return
         self.streams[stream] = None
+        stream.asker.sent(stream)
         stream.silent_since = self.kernel.now
         if engine is not None:  # it is sent again and again, until the machine thaws or the cut is mended
             stream.frozen = engine.host.frozen
@@ -161,10 +166,11 @@ class Serving:
 
     def _not_connected(self, stream: Stream, why: str) -> None:
         if not stream.over:
-            stream.asker.failed(stream, why, "connect")
+            stream.asker.lost(stream, why, "connect")
 
     def _begin(self, stream: Stream, engine: Engine, on_the_way_ms: Millis) -> None:
         self.streams[stream] = None
+        stream.asker.sent(stream)
         if engine.full:
             self.kernel.after(on_the_way_ms + self.hop_ms, self._turned_down, stream)
             return
@@ -233,7 +239,7 @@ class Serving:
 
     def _lost(self, stream: Stream) -> None:
         if not stream.over:
-            stream.asker.failed(stream, "the connection was lost", "lost")
+            stream.asker.lost(stream, "the connection was lost", "lost")
 
     def reach(self) -> None:
         """The network is another one."""

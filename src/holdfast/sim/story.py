@@ -4,7 +4,7 @@ The words are those of the history (`core.tell`); a transcript is read from end 
 shows in a later line, and what was just said.
 """
 
-from holdfast.core.tell import BOOKKEEPING, tell_action, tell_event
+from holdfast.core.tell import BOOKKEEPING, say_action, tell_event
 from holdfast.core.turn import Entry
 from holdfast.model import action as do
 from holdfast.model import event as ev
@@ -53,18 +53,18 @@ class Story:
             for action in entry.actions:
                 if isinstance(action, QUIET):
                     continue
-                subject, text = tell_action(action)
+                subject, text = say_action(action, action.why)
                 if isinstance(action, do.AskPeers) and not self._news("ask", subject, "asked"):
                     continue  # asked again: told once
-                self.add(at, "action", subject, f"{type(action).__name__}{text}: {action.why}")
+                self.add(at, "action", subject, text)
             for held in entry.held:
-                subject, text = tell_action(held.action)
+                subject, text = say_action(held.action, held.why)
                 if self._news("held", subject, held.why):
-                    self.add(at, "held", subject, f"{type(held.action).__name__}{text}: {held.why}")
+                    self.add(at, "held", subject, text)
         else:
             told = None if isinstance(entry, UNTOLD) else tell_event(entry)
             if isinstance(entry, ev.NodeJoined) or (
-                isinstance(entry, ev.NodeJudged) and entry.verdict.level is Level.ALIVE
+                isinstance(entry, ev.NodeJudged) and entry.verdict.level in (Level.ALIVE, Level.DEAD)
             ):
                 self._told.pop(("ask", entry.node), None)
             if told and not (isinstance(entry, ev.NodeJoined) and at < OPENING_MS):

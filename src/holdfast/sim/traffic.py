@@ -16,12 +16,14 @@ import msgspec
 from holdfast.core.gateway import fronted
 from holdfast.core.gateway.lease import Ask, Grants
 from holdfast.core.gateway.lender import Lender
-from holdfast.core.gateway.replicas import ReplicaSpec
+from holdfast.core.gateway.told import ReplicaSpec
+from holdfast.core.gateway.zombie import Row, found_out
 from holdfast.core.turn import Mind
 from holdfast.model import event as ev
 from holdfast.model.gateway import Key
 from holdfast.model.units import NEVER, SECOND, Instant, Millis
 from holdfast.model.workload import Service
+from holdfast.model.world import World
 from holdfast.sim.control import SimControl
 from holdfast.sim.exchange import Exchange
 from holdfast.sim.front import Front
@@ -45,10 +47,11 @@ TELL_MS = 1 * SECOND
 
 
 class View(msgspec.Struct, frozen=True):
-    """What gateways go by: the replicas of each service."""
+    """What gateways go by: the replicas of each service, and those that end what they have begun."""
 
     number: tuple[int, int]  # the generation of whoever says so, and the length of its journal
-    services: dict[str, tuple[ReplicaSpec, ...]]
+    services: dict[str, tuple[tuple[ReplicaSpec, ...], tuple[str, ...]]]
+    keys: dict[str, Key] = {}
 
 
 class Traffic:
@@ -64,6 +67,7 @@ class Traffic:
         self.tallies = {name: Tally() for name in setups}
         self.keys = keys_of(setups)
         self.fronts: dict[str, Front] = {}
+        self.habits: dict[str, bytes] = {}  # of keys, as gateways keep them on their disks
         self._lives = 0
         self._turn = 0
         self._lender: tuple[Mind, Lender] | None = None
@@ -113,7 +117,7 @@ class Traffic:
         tally = self.tallies[exchange.service.name]
         tally.ended(exchange.end, exchange.reason)
         if exchange.first_at >= 0:
-            tally.began(exchange.first_at - exchange.started)
+            tally.began(round((exchange.first_at - exchange.started) * SECOND))
         self.teller.ended(exchange)
 
     # gateways come and go
@@ -135,23 +139,30 @@ class Traffic:
         self._looked_at = (control.generation, control.written)
         self._lender_of(control, control.mind)  # a term lends from its beginning
         world = control.mind.world
-        services = {
-            name: tuple(
-                self._spec(name, replica.id, node.id)
-                for replica, node in fronted.staying(fronted.ready(world, name))
-            )
-            for name in self.setups
-            if name in world.fronted
-        }
-        if services != self._view.services or control.generation != self._view.number[0]:
-            self._view = View(self._looked_at, services)
+        services = {name: self._told(world, name) for name in self.setups if name in world.fronted}
+        before = self._view
+        if world.keys is not before.keys:
+            self.checks.keys_changed(before.keys, world.keys)
+        same = services == before.services and world.keys is before.keys
+        if not same or control.generation != before.number[0]:
+            self._view = View(self._looked_at, services, world.keys)
             for front in self.fronts.values():
                 self._watch(front)
+
+    def _told(self, world: World, name: str) -> tuple[tuple[ReplicaSpec, ...], tuple[str, ...]]:
+        staying = fronted.staying(fronted.ready(world, name))
+        specs = tuple(self._spec(name, replica.id, node.id) for replica, node in staying)
+        return specs, tuple(fronted.leaving(world, name, {spec.id for spec in specs}))
 
     def _spec(self, workload: str, replica: str, node: str) -> ReplicaSpec:
         shape = self.sim.fleet.workloads[workload].shape
         assert isinstance(shape, Service)
         return ReplicaSpec(replica, node, streams_max=shape.serves.concurrent if shape.serves else 0)
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """The number of the view that gateways should have."""
+        return self._view.number
 
     def _watch(self, front: Front) -> None:
         if front.alive and not front.watching:
@@ -238,6 +249,18 @@ class Traffic:
             if load.name in world.scaled:
                 ears.hear(world, load.name, source, signals(load), leader.now())
         leader.want_turn(ears.next_look() - leader.now() + self.sim.kernel.now)
+
+    def found_out(self, front: Front, rows: tuple[Row, ...]) -> None:
+        """A gateway that may do so names keys that work for nobody."""
+        leader = self.sim.listening()
+        delay = self.carried(front.name, leader.name) if leader is not None else None
+        if leader is not None and delay is not None:
+            self.sim.kernel.after(delay, self._act, leader, rows)
+
+    def _act(self, leader: SimControl, rows: tuple[Row, ...]) -> None:
+        if leader is self.sim.listening() and leader.mind is not None:
+            for key in found_out(leader.mind.world.keys, rows):
+                leader.post(ev.KeyPut(at=leader.now(), key=key))
 
     # what happens around
 

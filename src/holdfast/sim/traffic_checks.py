@@ -8,11 +8,13 @@ request really used.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.core.gateway.grades import RESTORED_MS
 from holdfast.core.gateway.picker import Pool
 from holdfast.core.gateway.quota import scopes_of
 from holdfast.core.gateway.replicas import Replica
-from holdfast.model.gateway import Key, Limits
-from holdfast.model.units import MINUTE, SECOND, Instant, Millis, many, seconds
+from holdfast.core.gateway.zombie import HOLDS, Family, Judgement
+from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.model.units import MINUTE, NEVER, SECOND, Instant, Millis, many, seconds
 
 if TYPE_CHECKING:
     from holdfast.sim.exchange import Exchange
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 ROUNDING = 1e-6
 LOOK_MS: Millis = 100  # a gateway looks so often who is late
 LATE_MS = 3 * LOOK_MS  # nobody is told to the millisecond
+KNOWN_MS = 5 * SECOND  # by then a gateway that is connected has heard of it
 
 
 class Taking:
@@ -40,6 +43,7 @@ class Checks:
     def __init__(self, traffic: "Traffic") -> None:
         self.traffic = traffic
         self._scopes: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._restored: dict[str, Instant] = {}
 
     def scopes(self, key: Key, model: str) -> tuple[str, ...]:
         """Those of its scopes that have a limit."""
@@ -51,16 +55,41 @@ class Checks:
 
     # as it happens
 
-    def asked(self, pool: Pool, replica: Replica, now: Instant) -> None:
+    def asked(self, pool: Pool, replica: Replica) -> None:
         why = nobody_is_asked_who_is_out_while_others_could_answer(pool, replica)
         if why:
             self.traffic.sim.truth.violated(why)
 
-    def held_until(self, exchange: "Exchange", now: Instant) -> None:
-        patience = self.traffic.traits.patience_ms
-        why = whoever_is_held_is_answered_or_refused_in_its_patience(now - exchange.held_since, patience)
+    def held_until(self, exchange: "Exchange", now_s: float) -> None:
+        patience, waited = self.traffic.traits.patience_ms, round((now_s - exchange.held_since) * SECOND)
+        why = whoever_is_held_is_answered_or_refused_in_its_patience(waited, patience)
         if why:
             self.traffic.sim.truth.violated(f"{exchange.service.name} at {exchange.front.name}: {why}")
+
+    def judged(self, key: str, judgement: Judgement) -> None:
+        why = no_key_is_held_back_on_drain_alone(judgement)
+        if why:
+            self.traffic.sim.truth.violated(f"{key}: {why}")
+
+    def keys_changed(self, before: Mapping[str, Key], after: Mapping[str, Key]) -> None:
+        now = self.traffic.sim.kernel.now
+        for id, key in after.items():
+            was = before.get(id)
+            if was is not None and was.grade in HOLDS and key.grade is Grade.FINE:
+                self._restored[id] = now
+            elif key.grade in HOLDS and (was is None or was.grade not in HOLDS):
+                why = a_restored_key_is_left_alone_for_a_day(now - self._restored.get(id, -RESTORED_MS))
+                if why:
+                    self.traffic.sim.truth.violated(f"{id}: {why}")
+
+    def served(self, exchange: "Exchange") -> None:
+        """Asked when a request comes to a gateway that could know."""
+        id, front = exchange.key.id, exchange.front
+        restored_at = self._restored.get(id, NEVER)
+        if self.traffic.sim.kernel.now - restored_at > KNOWN_MS and front.seen == self.traffic.newest:
+            why = a_restored_key_serves_again(exchange.key, front.purse.clamp_of(id))
+            if why:
+                self.traffic.sim.truth.violated(f"{id} at {front.name}: {why}")
 
     # at the end
 
@@ -74,11 +103,10 @@ class Checks:
         ]
         for why in found:
             traffic.sim.truth.violated(why)
-        now = traffic.sim.kernel.now
         for front in traffic.fronts.values():
             for exchange in front.exchanges:
                 if exchange.waiting_for == "room":
-                    self.held_until(exchange, now)
+                    self.held_until(exchange, front.now_s)
 
 
 def no_interval_admits_more_than_its_limit(
@@ -138,9 +166,9 @@ def no_request_is_lost(traffic: "Traffic") -> Iterator[str]:
             yield f"{name}: {tally.asked} were asked, {tally.over} ended and {there} are on their way"
     for front in traffic.fronts.values():
         for exchange in front.exchanges:
-            if not exchange.streams and not exchange.waiting_for:
-                at = exchange.started / SECOND
-                yield f"{exchange.service.name} at {front.name}: nobody works on a request of {at:.1f}s"
+            if not exchange.tries and not exchange.waiting_for:
+                since = f"{exchange.started:.1f}s"
+                yield f"{exchange.service.name} at {front.name}: nobody works on a request of {since}"
 
 
 def nobody_is_asked_who_is_out_while_others_could_answer(pool: Pool, replica: Replica) -> str:
@@ -153,6 +181,26 @@ def nobody_is_asked_who_is_out_while_others_could_answer(pool: Pool, replica: Re
     if replica.health.early and 2 * len(level.ready) >= len(level.members):
         return f"{replica.id} is asked before its trial is due, with {len(level.ready)} others ready"
     return ""
+
+
+def no_key_is_held_back_on_drain_alone(judgement: Judgement) -> str:
+    """That it takes much is no reason: a launch does that."""
+    if judgement.grade in HOLDS and all(reason.family is Family.DRAIN for reason in judgement.reasons):
+        return f"it is to be held back ({judgement.grade}), and nothing but what it takes speaks against it"
+    return ""
+
+
+def a_restored_key_is_left_alone_for_a_day(after_ms: Millis) -> str:
+    """A person has looked."""
+    if after_ms < RESTORED_MS:
+        return f"it is held back again {seconds(after_ms)} after it was restored"
+    return ""
+
+
+def a_restored_key_serves_again(key: Key, share: float) -> str:
+    if key.suspended:
+        return "it was restored, and is refused as suspended"
+    return f"it was restored, and gets {share:.0%} of what it may" if share < 1.0 else ""
 
 
 def whoever_is_held_is_answered_or_refused_in_its_patience(waited_ms: Millis, patience_ms: Millis) -> str:

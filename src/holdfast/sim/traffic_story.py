@@ -7,6 +7,7 @@ its end with how often it happened.
 from typing import TYPE_CHECKING
 
 from holdfast.core.gateway.replicas import Replica
+from holdfast.model.gateway import Grade, scope_of_key
 from holdfast.model.units import SECOND, Instant, Millis, many, seconds
 from holdfast.sim.exchange import End, Exchange
 
@@ -24,12 +25,14 @@ REFUSED = {
     "held": "has its budget held by requests that run: it is refused",
     "never": "wants more than it can ever have: it is refused",
     "unavailable": "nobody can say what is left of its quota: it is refused",
+    "recovering": "whoever counts its quota has started anew, and does not lend so much yet: it is refused",
     "model_warming": "nobody is ready in time: it is refused",
     "no_capacity": "everybody is busy or failing: it is refused",
     "upstream_failed": "whoever was asked failed: it is refused",
     "upstream_timeout": "no answer in time: it is refused",
     "busy": "everybody has enough to do: it is refused",
     "no gateway": "no gateway is there",
+    "suspended": "is suspended: it is refused",
 }
 
 
@@ -63,6 +66,11 @@ class Teller:
 
     def readmitted(self, service: "Fronted", replica: Replica) -> None:
         self.say(service.front.name, f"asks {replica.id} again, a little at first")
+
+    def judged(self, front: "Front", key: str, grade: Grade, why: str) -> None:
+        does = "would be" if front.traits.shadow else "is"
+        done = {Grade.CLAMP: f"{does} held back", Grade.SUSPEND: f"{does} suspended"}
+        self.say(scope_of_key(key), f"{done.get(grade, str(grade))} by {front.name}{why and f': {why}'}")
 
     # what happens often
 

@@ -32,6 +32,13 @@ the next window larger than its limit. Refused too: holding the refill back whil
 reserved <= capacity). It is as strict, but streams longer than the bucket is deep would get less than the
 rate.
 
+A clamp (`lower`, and a share of the rate) lowers level and held once, to that share of the capacity, and not
+the capacity. So from the moment at which it begins an interval holds at most share * (capacity + rate * T):
+nobody has a last burst of all that was saved. What is not used then adds up to the whole capacity, only
+slowly: a request that fitted before fits later. Refused: a share of the capacity too, for then such a request
+never fits, and whoever may ask five times a minute may not ask at all. Refused too: keeping the level, which
+lets a key that should be held back take its whole burst first.
+
 A clock that steps back brings nothing, and what it steps forward again over is not counted twice. Changed
 limits hold from that moment: an interval then holds at most the capacity at its start plus what the rates of
 its parts bring, and a raised capacity fills at the rate instead of appearing at once.
@@ -116,6 +123,12 @@ class Bucket:
         if short <= 0.0:
             return 0.0
         return short / self.rate + ROUNDING_S if self.rate > 0.0 else inf
+
+    def lower(self, most: float, now: float) -> None:
+        """What may be taken, and come back, is at most this now; from here on it fills as ever."""
+        capacity = self.capacity
+        self.change(most, self.rate, now)
+        self.capacity = capacity
 
     def change(self, capacity: float, rate: float, now: float) -> None:
         self.fill(now)

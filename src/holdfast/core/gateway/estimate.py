@@ -39,6 +39,8 @@ STEP_FIRST = 0.5
 STEP_LAST = 0.1
 ENTRIES_MAX = 10_000
 MODELS_MAX = 1_000
+LEARN_ALL = 1_000  # of the first answers a gateway learns from all, then
+LEARN_EVERY = 8
 
 
 class Quantile:

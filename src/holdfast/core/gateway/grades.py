@@ -97,6 +97,10 @@ def score(reasons: Sequence[Reason]) -> float:
     return 1.0 - left
 
 
+def worse(one: Grade, other: Grade) -> bool:
+    return RANK.index(one) > RANK.index(other)
+
+
 def _firm(reasons: Sequence[Reason]) -> float:
     return score([reason for reason in reasons if reason.family is not Family.DRAIN])
 
@@ -136,7 +140,7 @@ def step(course: Course, reasons: Sequence[Reason], felt: bool, wall: Instant) -
     course.clamp_from = _since(course.clamp_from, enough, wall)
     if wall >= course.quiet_until:
         reached = _reached(course, height, firm, rests_on, wall)
-        if RANK.index(reached) > RANK.index(course.grade):
+        if worse(reached, course.grade):
             course.grade, course.since, course.calm_from = reached, wall, NEVER
     _calm(course, _firm(reasons), wall)
     return course.grade

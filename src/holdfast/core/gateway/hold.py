@@ -129,9 +129,12 @@ class Hold(Generic[Item]):
 
     def drop(self, item: Item) -> bool:
         """It went away. False: it did not wait."""
-        if item not in self._all:
+        if item in self._all:
+            self._take_out(item)
+        elif item in self._late:
+            self._late.remove(item)
+        else:
             return False
-        self._take_out(item)
         return True
 
     def expired(self, now: float) -> list[Item]:

@@ -24,9 +24,12 @@ worker's requests died with it. A holder cut off but alive keeps its running req
 run there may be more at once than the limit; it says so when it is heard again, and then gets no more. Totals
 have no clock: what was drawn stays drawn until it is returned, for ever if its holder crashed.
 
-A lowered limit binds all once the slices out there are used or over, which is at most `LAPSE_S`. A broker
+A lowered limit binds all once the slices out there are used or over, which is at most `LAPSE_S`. A clamp is a
+lower rate, and begins with a lower level (`bucket`): what is lent at that moment is part of the share that
+is left, so level + held + out is at most share * capacity then. A broker
 that starts anew beside holders of the old one's leases (`resumed`) lends nothing until those are over and
-starts empty.
+starts empty. Whoever it refuses for that has used up nothing: the answer says so (`recovering`), as long as
+the clock alone could not have brought yet what is wanted.
 
 Refused: asking per request, which costs more than the whole request; counting in each worker and adding up
 later, which lets every worker admit the whole limit; dividing the limit by the number of workers, which
@@ -77,6 +80,8 @@ class Grant(msgspec.Struct, frozen=True, array_like=True):
     holds: bool  # all that was said to be spent is held at this mark
     left: float  # what the broker has left
     wait_s: float = 0.0  # until what was wanted may be there; inf: never again
+    pressed: bool = False  # somebody was refused lately: what is not used should come back
+    recovering: bool = False  # it is not there because the broker came after another, not because of any use
 
 
 class Grants(msgspec.Struct, frozen=True):
@@ -99,9 +104,23 @@ class LentRate:
     def __init__(self, per_min: float, burst: float, now: float) -> None:
         self.bucket = Bucket(burst, per_min / MINUTE_S, now)
         self.out = 0.0
+        self.empty_at = -inf  # it began empty then
+
+    def begin_empty(self, at: float) -> None:
+        self.bucket.level = 0.0
+        self.bucket.at = self.empty_at = at
+
+    def recovers(self, wants: float, now: float) -> bool:
+        """It would not have so much yet if nobody had taken any."""
+        return (now - self.empty_at) * self.bucket.rate < wants
 
     def change(self, per_min: float, burst: float, now: float) -> None:
         self.bucket.change(burst - self.out, per_min / MINUTE_S, now)
+
+    def lower(self, share: float, now: float) -> None:
+        """For a clamp that begins. What is out may be spent, so it is counted."""
+        whole = self.bucket.capacity + self.out
+        self.bucket.lower(whole * share - self.out, now)
 
     def _take_home(self, lease: Lease, amount: float) -> None:
         lease.out -= amount
@@ -127,15 +146,23 @@ class LentRate:
     def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
         bucket = self.bucket
         bucket.fill(now)
-        if bucket.level < wants:
-            wait = bucket.wait_s(wants, now)
-            if wants > bucket.capacity and wants <= bucket.capacity + self.out and bucket.rate > 0.0:
-                wait = max(LAPSE_S, (wants - bucket.level) / bucket.rate)
+        wait = self.wait_s(lease, wants, now)
+        if wait > 0.0:
             return 0.0, wait
         amount = max(wants, float(floor(min(bucket.level, bucket.rate * SLICE_S))))
         bucket.level -= amount
         self._take_home(lease, -amount)
         return amount, 0.0
+
+    def wait_s(self, lease: Lease, wants: float, now: float) -> float:
+        """Until so much may be there; 0: it is."""
+        bucket = self.bucket
+        if bucket.level >= wants:
+            return 0.0
+        wait = bucket.wait_s(wants, now)
+        if wants > bucket.capacity and wants <= bucket.capacity + self.out and bucket.rate > 0.0:
+            wait = max(LAPSE_S, (wants - bucket.level) / bucket.rate)
+        return wait + max(0.0, bucket.at - now)  # it does not fill before that
 
     def lapse(self, lease: Lease, now: float) -> None:
         """Its room is the clock's again from the moment at which the lease was over, noticed or not."""
@@ -165,12 +192,18 @@ class LentPlaces:
         return True
 
     def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
-        if self.left < wants:
-            return 0.0, inf if wants > self.limit else PLACE_WAIT_S
+        wait = self.wait_s(lease, wants, now)
+        if wait > 0.0:
+            return 0.0, wait
         amount = max(wants, float(floor(min(self.left, self.limit * PLACES_SHARE))))
         self.out += amount
         lease.out += amount
         return amount, 0.0
+
+    def wait_s(self, lease: Lease, wants: float, now: float) -> float:
+        if self.left >= wants:
+            return 0.0
+        return inf if wants > self.limit else PLACE_WAIT_S
 
     def lapse(self, lease: Lease, now: float) -> None:
         self.out -= lease.out
@@ -179,6 +212,11 @@ class LentPlaces:
     @property
     def left(self) -> float:
         return self.limit - self.out
+
+
+def total_slice(limit: float) -> float:
+    """Of a budget, and of a small one no more than an eighth: others want some of it too."""
+    return max(limit * TOTAL_SHARE, min(TOTAL_SLICE_MIN, limit / 8))
 
 
 class LentTotal:
@@ -197,14 +235,20 @@ class LentTotal:
         return True
 
     def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
-        if self.left < wants:
-            others = self.out - lease.out  # what the asker holds idle is no part of what it wants
-            return 0.0, inf if self.left + others < wants else LAPSE_S
-        amount = max(wants, float(floor(min(self.left, max(self.limit * TOTAL_SHARE, TOTAL_SLICE_MIN)))))
+        wait = self.wait_s(lease, wants, now)
+        if wait > 0.0:
+            return 0.0, wait
+        amount = max(wants, float(floor(min(self.left, total_slice(self.limit)))))
         self.drawn += amount
         self.out += amount
         lease.out += amount
         return amount, 0.0
+
+    def wait_s(self, lease: Lease, wants: float, now: float) -> float:
+        if self.left >= wants:
+            return 0.0
+        others = self.out - lease.out  # what the asker holds idle is no part of what it wants
+        return inf if self.left + others < wants else LAPSE_S
 
     def lapse(self, lease: Lease, now: float) -> None:
         """It stays drawn; should its holder be heard again, it may still return it."""
@@ -224,6 +268,10 @@ class Holder:
         self.number = -1
         self.at = 0.0
         self.leases: dict[str, Lease] = {}
+
+
+def recovers(lent: Lent, wants: float, now: float) -> bool:
+    return isinstance(lent, LentRate) and lent.recovers(wants, now)
 
 
 def counter(kind: str, scope: str) -> str:
@@ -249,6 +297,7 @@ class Broker:
         self._clamps: dict[str, float] = {}
         self._counters: dict[str, Lent] = {}
         self._holders: dict[str, Holder] = {}
+        self._pressed: dict[str, float] = {}  # until when
         self._quiet_until = now + LAPSE_S if resumed else now
         for scope, found in limits.items():
             self.set_limits(scope, found, now)
@@ -282,14 +331,14 @@ class Broker:
         if per_min is None:
             self._drop(name)
             return
-        rate, most = per_min * share, (per_min if burst is None else burst) * share
+        rate, most = per_min * share, per_min if burst is None else burst
         if isinstance(known := self._counters.get(name), LentRate):
             known.change(rate, most, now)
             return
         made = self._counters[name] = LentRate(rate, most, now)
         if now < self._quiet_until:
-            made.bucket.level = 0.0
-            made.bucket.at = self._quiet_until
+            made.begin_empty(self._quiet_until)
+        made.lower(share, now)
 
     def _drop(self, name: str) -> None:
         lent = self._counters.pop(name, None)
@@ -302,8 +351,12 @@ class Broker:
             holder.leases.pop(name, None)
 
     def set_clamp(self, key: str, share: float, now: float) -> None:
+        """Let a key have that share of its rates; 1 undoes it. To say it again changes nothing."""
         scope = scope_of_key(key)
-        self._clamps[scope] = share
+        before, self._clamps[scope] = self._clamps.get(scope, 1.0), share
+        for kind in ("tokens", "requests"):
+            if share < before and isinstance(lent := self._counters.get(counter(kind, scope)), LentRate):
+                lent.lower(share, now)
         self.set_limits(scope, self._limits.get(scope, Limits()), now)
 
     def forget_key(self, key: str, now: float) -> None:
@@ -335,11 +388,18 @@ class Broker:
             if (lent := self._counters.get(name)) is None:
                 grants[name] = Grant(0.0, 0.0, False, 0.0, PLACE_WAIT_S)  # it has not heard of that limit yet
                 continue
-            amount, wait = 0.0, 0.0
+            amount, wait, recovering = 0.0, 0.0, False
             if part.wants > 0.0:
                 lease = holder.leases[name]
-                amount, wait = (0.0, quiet) if quiet > 0.0 else lent.grant(lease, part.wants, now)
-            grants[name] = Grant(amount, lent.eaten, heard[name], lent.left, wait)
+                if quiet > 0.0:
+                    wait = max(quiet, lent.wait_s(lease, part.wants, now))
+                else:
+                    amount, wait = lent.grant(lease, part.wants, now)
+                if not amount:
+                    self._pressed[name] = now + LAPSE_S
+                    recovering = quiet > 0.0 or recovers(lent, part.wants, now)
+            pressed = now < self._pressed.get(name, now)
+            grants[name] = Grant(amount, lent.eaten, heard[name], lent.left, wait, pressed, recovering)
         for name in [n for n, lease in holder.leases.items() if lease.out == 0.0]:
             del holder.leases[name]
         return Grants(ask.number, self.term, grants)
@@ -356,6 +416,8 @@ class Broker:
 
     def lapse(self, now: float) -> None:
         """Leases of holders that have said nothing for too long count as spent."""
+        for counted in [name for name, until in self._pressed.items() if now >= until]:
+            del self._pressed[counted]
         for name, holder in list(self._holders.items()):
             for lent_name, lease in list(holder.leases.items()):
                 if now >= lease.until:

@@ -35,16 +35,9 @@ import zlib
 from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from holdfast.core.gateway.prefix import MIX, MIX_MASK, Place, Went
-from holdfast.core.gateway.replicas import (
-    NO_LOAD,
-    STEPS_MAX,
-    STREAMS_UNLIMITED,
-    Level,
-    Load,
-    Replica,
-    ReplicaSpec,
-)
+from holdfast.core.gateway.prefix import MIX, MIX_MASK, Place
+from holdfast.core.gateway.replicas import STEPS_MAX, STREAMS_UNLIMITED, Level, Replica
+from holdfast.core.gateway.told import NO_LOAD, Load, ReplicaSpec, Went
 
 BOUND = 1.25
 LEFT_OUT_MAX = 0.5  # of the bound

@@ -39,7 +39,7 @@ stampede).
 import zlib
 from typing import TYPE_CHECKING
 
-import msgspec
+from holdfast.core.gateway.told import Went
 
 if TYPE_CHECKING:
     from holdfast.core.gateway.replicas import Replica
@@ -92,16 +92,6 @@ class Place:
         if replica not in known and len(known) == REPLICAS_MAX:
             known = known[:-1]
         self.replicas = (replica, *(other for other in known if other is not replica))
-
-
-class Went(msgspec.Struct, frozen=True, array_like=True):
-    """A prompt went to a replica: what siblings are told of it."""
-
-    prefix: tuple[int, ...]
-    first: int  # from this block on it belongs to the place
-    key: int
-    spills: int
-    replica: str
 
 
 class Places:

@@ -17,25 +17,14 @@ tells it all as debt later. Meanwhile it asks on for what it was short of, with 
 answer ends the silence. Which is right is the operator's to say: a limit that guards money stays closed,
 one that shares out spare capacity may open.
 
-Slices that were not used since the last full ask go back with the next, so that an idle worker does not keep
-them from a busy one; so does what is more than a slice. Of places it keeps one.
+What of a slice stays here when nobody uses it: `pocket`.
 """
 
 from collections.abc import Mapping
 from math import exp, floor, inf
 
-from holdfast.core.gateway.lease import (
-    LAPSE_S,
-    SLICE_S,
-    TOTAL_SHARE,
-    TOTAL_SLICE_MIN,
-    TTL_S,
-    Ask,
-    Grant,
-    Grants,
-    Part,
-    counter,
-)
+from holdfast.core.gateway.lease import LAPSE_S, TTL_S, Ask, Grant, Grants, Part, counter
+from holdfast.core.gateway.pocket import Batch, Pocket
 from holdfast.core.gateway.quota import (
     CHAINS_MAX,
     MINUTE_S,
@@ -47,106 +36,9 @@ from holdfast.core.gateway.quota import (
 )
 from holdfast.model.gateway import Key, Limits, scope_of_key
 
+READY_MAX = 64  # counters of which something is held ready: each is told with every full ask
+HURRY_S = 0.02  # unused tokens of a counter that has little left are told at once, but not more often
 DENIAL_S = 0.25  # a refusal of the broker holds for so long; others may return theirs earlier than it thought
-
-
-class Batch:
-    """The requests whose spending one ask tells of one counter."""
-
-    __slots__ = ("later", "mark", "term")
-
-    def __init__(self) -> None:
-        self.term = ""
-        self.mark = -inf  # at which the broker holds it; -inf: it does not
-        self.later: list[tuple[float, float]] = []  # reserved and unused, settled before the answer came
-
-
-class Pocket:
-    """What this worker holds of one counter."""
-
-    __slots__ = (
-        "asked",
-        "back",
-        "batch",
-        "busy",
-        "capacity",
-        "debt",
-        "denied_need",
-        "denied_until",
-        "freed",
-        "have",
-        "kind",
-        "left",
-        "mark",
-        "name",
-        "rate",
-        "ready_at",
-        "scope",
-        "sent_debt",
-        "sent_need",
-        "sent_spent",
-        "since",
-        "spent",
-        "until",
-    )
-
-    def __init__(self, kind: str, scope: str) -> None:
-        self.kind = kind
-        self.scope = scope
-        self.name = counter(kind, scope)
-        self.capacity = 0.0
-        self.rate = 0.0
-        self.have = 0.0  # may be taken now
-        self.busy = 0.0  # places in use; of a total: what running requests reserved
-        self.spent = 0.0  # not yet told, or told without an answer
-        self.debt = 0.0
-        self.sent_spent = 0.0
-        self.sent_debt = 0.0
-        self.sent_need = 0.0
-        self.batch = Batch()
-        self.asked: Batch | None = None
-        self.freed = 0.0
-        self.back = 0.0
-        self.mark = 0.0
-        self.until = inf if kind == "total" else 0.0  # a total is lent without an end
-        self.since = 0.0  # when the lease began that has not ended since
-        self.left = 0.0
-        self.denied_until = 0.0
-        self.denied_need = 0.0
-        self.ready_at = 0.0
-
-    def keep(self) -> float:
-        """What to hold on to at a full ask."""
-        if self.kind == "concurrent":
-            return min(self.have, 1.0)
-        if not (self.spent or (self.kind == "total" and self.busy)):
-            return 0.0
-        if self.kind == "total":
-            return min(self.have, max(self.capacity * TOTAL_SHARE, TOTAL_SLICE_MIN))
-        return min(self.have, max(float(floor(self.rate * SLICE_S)), self.spent, 1.0))
-
-    def part(self, wants: float) -> Part:
-        """Tell what there is to tell. What comes back is told once, whether it arrives or not."""
-        has = self.have if self.kind in ("tokens", "requests") else self.have + self.busy
-        said = Part(has, wants, self.spent, self.debt, self.freed, self.back, self.mark)
-        self.sent_spent, self.sent_debt, self.sent_need = self.spent, self.debt, self.have + wants
-        self.freed = self.back = 0.0
-        self.asked, self.batch = self.batch, Batch()
-        return said
-
-    def let_go(self, tokens: float, unused: float, mark: float) -> None:
-        """Settle what the broker holds at that mark."""
-        part = tokens * exp(min(0.0, mark - self.mark))
-        self.freed += part
-        self.back += min(unused, part)
-
-    def expire(self, now: float) -> None:
-        if now >= self.until:
-            self.have = 0.0
-
-    @property
-    def idle(self) -> bool:
-        return not (self.have or self.busy or self.spent or self.debt or self.freed)
 
 
 class PurseChain:
@@ -198,6 +90,7 @@ class Purse:
         self._heard = 0
         self._term = ""
         self._alone = False
+        self.hurries = False  # something came back that others may wait for
 
     # --- limits
 
@@ -243,7 +136,7 @@ class Purse:
                 continue
             name = counter(kind, scope)
             pocket = self._pockets.get(name) or self._pockets.setdefault(name, Pocket(kind, scope))
-            pocket.capacity, pocket.rate = most * clamp, per_min * clamp / MINUTE_S
+            pocket.capacity, pocket.rate = float(most), per_min * clamp / MINUTE_S
             found.append(pocket)
         return found
 
@@ -256,8 +149,19 @@ class Purse:
         self._forget_chains()
 
     def set_clamp(self, key: str, share: float, now: float) -> None:
-        self._clamps[scope_of_key(key)] = share
+        """When it begins, what is held counts less, as the rest does, and what runs returns nothing to it."""
+        own = scope_of_key(key)
+        before = self._clamps.get(own, 1.0)
+        for kind in ("tokens", "requests") if share < before else ():
+            pocket = self._pockets.get(counter(kind, own))
+            if pocket is not None:
+                pocket.have = float(floor(pocket.have * share / before))
+                pocket.batch = Batch()
+        self._clamps[own] = share
         self._forget_chains()
+
+    def clamp_of(self, key: str) -> float:
+        return self._clamps.get(scope_of_key(key), 1.0)
 
     def forget_key(self, key: str) -> None:
         own = scope_of_key(key)
@@ -318,6 +222,7 @@ class Purse:
                     kind = "total" if pocket.kind == "total" else "never"
                     return Refusal(kind, pocket.scope, pocket.capacity, need, inf)
                 pocket.expire(now)
+                pocket.need = max(pocket.need, need)
                 if pocket.have >= need and now < pocket.until:
                     continue
                 self._active[pocket] = None
@@ -354,6 +259,7 @@ class Purse:
             pocket.busy -= 1.0
             if now < pocket.until and batches is not None:
                 pocket.have += 1.0
+                self.hurries = self.hurries or pocket.scarce
         if batches is None:
             self._owe(chain, used, 0.0 if refunded else 1.0)
             return True
@@ -369,6 +275,8 @@ class Purse:
             self._owe(chain, max(0, -unused - taken.topped), 0.0)
             unused = 0
         for pocket, batch in zip(chain.tokens, batches, strict=False):
+            if unused and pocket.left < pocket.capacity / 2 and now - self._asked_at >= HURRY_S:
+                self.hurries = True  # whoever is refused meanwhile would be told to wait for too long
             if batch is not pocket.batch:
                 self._tell_later(pocket, batch, tokens, unused)
             elif unused and now < pocket.until and taken.at >= pocket.since:
@@ -423,23 +331,42 @@ class Purse:
 
     # --- the broker
 
-    def ask(self, now: float, wants: Mapping[str, float] | None = None, full: bool = False) -> Ask:
-        """What to send to the broker: with the wants of a `Short` when one came, and in full every `SLICE_S`.
-        An earlier ask without an answer is given up: its answer will not be listened to."""
+    def ask(
+        self,
+        now: float,
+        wants: Mapping[str, float] | None = None,
+        full: bool = False,
+        leaving: bool = False,
+    ) -> Ask:
+        """What to send to the broker: with the wants of a `Short` when one came, and in full every `SLICE_S`
+        and when something hurries. `leaving`: for the last time, and nothing is kept. An earlier ask without
+        an answer is given up: its answer will not be listened to."""
         wanted = wants or {}
+        self.hurries = self.hurries and not full
         for name in wanted:
             if name in self._pockets:
                 self._active[self._pockets[name]] = None
         told = self._to_tell() if full else [self._pockets[n] for n in wanted if n in self._pockets]
         parts: dict[str, Part] = {}
+        resting = 0
         for pocket in told:
             pocket.expire(now)
+            want = wanted.get(pocket.name, 0.0)
             if full:
-                pocket.have = max(pocket.keep(), pocket.have if pocket.name in wanted else 0.0)
-                if pocket.idle and pocket.name not in wanted and not self._alone:
+                pocket.rest()
+                if not want:
+                    resting += pocket.rests > 0
+                    if pocket.rests and resting > READY_MAX:
+                        pocket.have = 0.0
+                    else:
+                        pocket.have = pocket.keep()
+                        want = pocket.beforehand()
+                if leaving:
+                    pocket.have = want = 0.0
+                if pocket.idle and pocket.home and not want and not self._alone:
                     del self._active[pocket]
                     continue
-            parts[pocket.name] = pocket.part(wanted.get(pocket.name, 0.0))
+            parts[pocket.name] = pocket.part(want)
         self._asked_at = now
         self._asked_of = [pocket for pocket in told if pocket.name in parts]
         self._number += 1
@@ -477,6 +404,7 @@ class Purse:
             if grant is None or batch is None:
                 continue
             self._fill(pocket, grant, known, now)
+            pocket.home = pocket.sent_none and not grant.amount
             if grant.holds:
                 batch.term, batch.mark = grants.term, grant.mark
                 for reserved, unused in batch.later:
@@ -498,9 +426,11 @@ class Purse:
         if now < pocket.until:
             pocket.have += grant.amount
         pocket.left = max(0.0, grant.left)
+        pocket.pressed = grant.pressed
         pocket.denied_until = now + DENIAL_S if grant.wait_s > 0.0 else 0.0
         pocket.denied_need = pocket.sent_need
         pocket.ready_at = now + grant.wait_s
+        pocket.recovering = grant.recovering
 
     def silent(self) -> None:
         """The broker did not answer; until it does, the policy for that holds where the slices end."""
@@ -517,7 +447,9 @@ def denial(pocket: Pocket, need: float, now: float) -> Refusal | None:
     if now >= pocket.denied_until or now >= ready_at:
         return None
     kind = pocket.kind
-    if kind == "total" and (ready_at < inf or pocket.busy):
+    if pocket.recovering and ready_at < inf:
+        kind = "recovering"
+    elif kind == "total" and (ready_at < inf or pocket.busy):
         kind = "held"  # requests that run, here or elsewhere, may return what they do not use
         ready_at = min(ready_at, now + LAPSE_S)
     return Refusal(kind, pocket.scope, pocket.capacity, need, ready_at - now)

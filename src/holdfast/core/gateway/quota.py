@@ -15,7 +15,8 @@ always comes back whole.
 
 A refusal names the counter with the longest wait, and that wait is the true one: coming back after it, the
 request fits if nobody else took more meanwhile. "never" needs more than a counter can ever hold, and "total"
-is a budget that is spent: waiting helps neither. Nobody knows when a running request will end, so a refusal
+is a budget that is spent: waiting helps neither. "recovering": whoever counts it has started anew, and does
+not lend so much yet. Nobody knows when a running request will end, so a refusal
 for want of a place says one second.
 
 Refused: taking scope after scope and undoing it when a later one says no. What was taken for a moment has
@@ -95,12 +96,21 @@ class Meter:
     ) -> Bucket | None:
         if per_min is None:
             return None
-        capacity = (per_min if burst is None else burst) * self.clamp
-        rate = per_min * self.clamp / MINUTE_S
-        if bucket is None:
-            return Bucket(capacity, rate, now, self.scope)
-        bucket.change(capacity, rate, now)
+        capacity, rate = per_min if burst is None else burst, per_min * self.clamp / MINUTE_S
+        if bucket is not None:
+            bucket.change(capacity, rate, now)
+            return bucket
+        bucket = Bucket(capacity, rate, now, self.scope)
+        bucket.lower(capacity * self.clamp, now)
         return bucket
+
+    def hold_to(self, share: float, now: float) -> None:
+        """A share of its rates, and if that is less than before, of what is there."""
+        for bucket in (self.tokens, self.requests):
+            if bucket is not None and share < self.clamp:
+                bucket.lower(bucket.capacity * share, now)
+        self.clamp = share
+        self.change(self.limits, now)
 
 
 class Chain:
@@ -130,7 +140,7 @@ class Refusal:
     __slots__ = ("kind", "limit", "needed", "scope", "wait_s")
 
     def __init__(self, kind: str, scope: str, limit: float, needed: float, wait_s: float) -> None:
-        self.kind = kind  # tokens, requests, concurrent, total, held, never, unavailable
+        self.kind = kind  # tokens, requests, concurrent, total, held, never, unavailable, recovering
         self.scope = scope
         self.limit = limit
         self.needed = needed
@@ -228,8 +238,7 @@ class Ledger:
         self._chains_kept = 0
 
     def set_clamp(self, key: str, share: float, now: float) -> None:
-        """Let a key have that share of its rates, and of what it may take at once; 1 undoes it. A request
-        that needs more than that share of the burst is refused as one that can never fit."""
+        """Let a key have that share of its rates; 1 undoes it. What fitted before fits later (`bucket`)."""
         if share == 1.0:
             self._clamps.pop(key, None)
         else:
@@ -241,8 +250,7 @@ class Ledger:
     def _clamp(self, meter: Meter, key: str, now: float) -> None:
         share = self._clamps.get(key, 1.0)
         if meter.clamp != share:
-            meter.clamp = share
-            meter.change(meter.limits, now)
+            meter.hold_to(share, now)
 
     def forget_key(self, key: str) -> None:
         """Requests that still run settle as before, with nobody looking."""

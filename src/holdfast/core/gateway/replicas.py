@@ -22,10 +22,9 @@ sent.
 import math
 import zlib
 
-import msgspec
-
 from holdfast.core.gateway.health import Health
 from holdfast.core.gateway.prefix import MIX, MIX_MASK, Places
+from holdfast.core.gateway.told import NO_LOAD, ReplicaSpec
 
 POINTS = 128  # on the ring, for a weight of 1
 POINTS_MAX = 512
@@ -34,29 +33,6 @@ SPEED_STEP = 0.1
 SPEED_RATIO_MAX = 4.0
 RAMP_STEP_S = 1.0
 STREAMS_UNLIMITED = 1 << 60
-
-
-class ReplicaSpec(msgspec.Struct, frozen=True):
-    id: str
-    address: str
-    weight: float = 1.0
-    priority: int = 0  # 0 is asked first
-    streams_max: int = 0  # 0: not known
-
-    def __post_init__(self) -> None:
-        if not self.weight > 0:
-            raise ValueError(f"the weight of {self.id} is {self.weight}; it must be above 0")
-
-
-class Load(msgspec.Struct, frozen=True, array_like=True):
-    """What one process, or several together, have in flight at a replica."""
-
-    cost: float = 0.0
-    largest: float = 0.0
-    streams: int = 0
-
-
-NO_LOAD = Load()
 
 
 class Replica:

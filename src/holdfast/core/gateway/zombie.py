@@ -7,6 +7,10 @@ signs that nobody is behind it (`signs`), and go up the grades observe, tag, cla
 corroborated signs that last (`grades`). A false clamp costs somebody a working system, a late one costs
 some tokens: every number leans that way, and `python -m bench zombies` counts both.
 
+A person's word stands above all of it, and words travel. So a line of the report says since when the key that
+it judges is judged (made, or last restored), and what was found out of an earlier life of it holds nothing
+back. Refused: comparing the instant of a judgement with that of the restoring, which are of two clocks.
+
 In shadow, the default, a judgement says what would be done, and whoever asks does nothing. A key that is
 exempt is never judged.
 
@@ -16,7 +20,7 @@ minute and reads the clock of the wall, which it must: people sleep by it. State
 """
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -42,6 +46,7 @@ class Judgement(msgspec.Struct, frozen=True):
         return "; ".join(reason.text for reason in self.reasons)
 
 
+HOLDS = (Grade.CLAMP, Grade.SUSPEND)
 FINE = Judgement(0.0, (), Grade.FINE)
 
 
@@ -59,6 +64,7 @@ class Row(msgspec.Struct, frozen=True):
     exempt: bool
     why: str
     leak: str
+    since: Instant = 0  # when the key was made or last restored, as far as whoever judged it knew
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -113,6 +119,22 @@ class Watch:
         """One call, and the key is fine again; for a day nothing climbs."""
         grades.restore(self.courses.setdefault(key_id, Course()), wall)
 
+    def heard(self, before: Key | None, key: Key, wall: Instant) -> bool:
+        """What whoever decides for all gateways says of a key now; `before` is what it said, None: nothing. A
+        key that it held back and that is fine was restored, or one of which it says so. So was one that we
+        hold back from an earlier life, and that it calls fine as we come back: the word was said while we
+        were away. True: restored."""
+        if key.grade is not Grade.FINE:
+            return False
+        if before is None:
+            course = self.courses.get(key.id)
+            restored = course is not None and course.grade in HOLDS
+        else:
+            restored = before.grade is not Grade.FINE or before.restored_at < key.restored_at
+        if restored:
+            self.restore(key.id, wall)
+        return restored
+
     def forget(self, key_id: str) -> None:
         self.habits.pop(key_id, None)
         self.courses.pop(key_id, None)
@@ -140,6 +162,7 @@ class Watch:
             exempt=key.exempt,
             why=found.why,
             leak=found.leak.text if found.leak else "",
+            since=key.judged_since,
         )
 
     def save(self) -> bytes:
@@ -155,6 +178,19 @@ class Watch:
             if each.course != Course():
                 watch.courses[key] = each.course
         return watch
+
+
+def found_out(known: Mapping[str, Key], rows: Iterable[Row]) -> Iterator[Key]:
+    """Keys that a gateway would hold back, as they are from now on: held back by all, until each is restored
+    by hand. Not for what was found out before that."""
+    for row in rows:
+        key = known.get(row.key)
+        if key is None or key.exempt or row.since < key.judged_since:
+            continue
+        if row.grade not in HOLDS or not grades.worse(row.grade, key.grade):
+            continue
+        suspended = row.why if row.grade is Grade.SUSPEND else key.suspended
+        yield msgspec.structs.replace(key, grade=row.grade, suspended=suspended)
 
 
 def _saved(habits: Habits, course: Course | None) -> Saved:
