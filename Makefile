@@ -9,13 +9,15 @@ EXTRAS := aws,dev,plot,postgres,ssh
 WORKERS ?= 3
 TARGETS ?= down up stream body
 SECONDS ?= 60
+# Tests start hundreds of processes, and each would read the same sources anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 # Only what exists is handed to the tools: mypy and pytest refuse a folder that is not there.
 CODE := $(wildcard src/holdfast bench tests)
 QUICK_TESTS := $(wildcard tests/unit tests/property)
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo venv check lint test fuzz bench golden format pins clean
+.PHONY: help up demo venv native check lint test fuzz bench golden format pins clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +36,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
+native: $(STAMP)  ## compile the hot path of the gateway's workers (needs gcc; a minute)
+	$(BIN)/python -m holdfast.gateway.compile
+
 lint: $(STAMP)  ## formatting, lint rules, types and the direction of imports
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
@@ -43,7 +48,10 @@ lint: $(STAMP)  ## formatting, lint rules, types and the direction of imports
 check: lint  ## lint, then the unit and property tests (under a minute)
 	$(BIN)/python -m pytest -q $(QUICK_TESTS)
 
-test: lint  ## lint, then every test there is: what CI runs
+# Types and the compiler take a minute each, on one core: side by side they take it once. Where nothing can be
+# compiled, the tests that need it say so.
+test: $(STAMP)  ## lint, then every test there is: what CI runs
+	@$(BIN)/python -m holdfast.gateway.compile & $(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests
 
 fuzz: $(STAMP)  ## made-up bytes for each reader of a gateway: make fuzz SECONDS=300 TARGETS="down up"
@@ -70,5 +78,5 @@ pins:  ## renew constraints.txt from a fresh environment
 	rm -rf build/pins
 
 clean:  ## remove .venv, caches and build output
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist src/holdfast/native .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src bench tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

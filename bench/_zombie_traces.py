@@ -33,7 +33,7 @@ died: 1 to 10 prompts again and again, a question to a tool each time, and never
 neither: its owner works on, and a stranger works beside it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -403,11 +403,15 @@ ZOMBIES: Final[tuple[Callable[[Life], tuple[Trace, float]], ...]] = (
 )  # fmt: skip
 
 
-def lives(seed: int) -> Iterator[tuple[Trace, Truth]]:
-    """One of each kind."""
+def lives(seed: int, kinds: Collection[str] = ()) -> Iterator[tuple[Trace, Truth]]:
+    """One of each kind, or of these: each is the same, whoever is beside it."""
     for number, healthy in enumerate(HEALTHY):
+        if kinds and healthy.__name__ not in kinds:
+            continue
         yield healthy(Life(np.random.default_rng([seed, number]))), Truth(healthy.__name__, zombie=False)
     for number, zombie in enumerate((*ZOMBIES[:7], leaked, *ZOMBIES[7:])):
+        if kinds and zombie.__name__ not in kinds:
+            continue
         trace, onset = zombie(Life(np.random.default_rng([seed, 100 + number])))
         at = trace.keys[0][0] + int(onset * HOUR)
         yield trace, Truth(zombie.__name__, zombie is not leaked, at)

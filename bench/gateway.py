@@ -1,13 +1,15 @@
 """What does a gateway cost, by request and by event of a stream, and does it ever let too much in?
 
-The gateway has one processor, the engine twin and those who ask share the other; what compares is processor
-time a request, because a quick gateway waits for them. `whole`: 32 clients, answers of some 300 bytes.
-`paced`: 32 streams of 50 events, the first after 20 ms, then one every 10 ms; what is added to the first is
-measured against the same streams asked of the engine directly. Keys, quotas of three scopes, routing and
-metrics are on.
+The gateway has one processor, a bare engine and those who ask (wrk) share the other; what compares is
+processor time a request, because a quick gateway waits for them. `whole`: 32 clients, answers of some 300
+bytes. `paced`: 32 streams of 50 events, the first after 20 ms, then one every 10 ms; what is added to the
+first is measured against the same streams asked of the engine directly. Keys, quotas of three scopes,
+routing and metrics are on. Ours is compiled where a compiler is (`compiled`); HOLDFAST_NATIVE=0 measures it
+interpreted.
 
-Peers in the same run: HAProxy (if it is installed; `option http-no-delay`), an aiohttp proxy, LiteLLM; the
-last two in an environment of their own, made at the first run. They check one key at most, count no tokens.
+Peers in the same run: HAProxy (`option http-no-delay`), an aiohttp proxy, LiteLLM; the last two in an
+environment of their own, made at the first run. HAProxy and wrk are installed if that is possible, else they
+are left out, and a client in Python asks. They check one key at most, count no tokens.
 
 `over_admitted_tokens`: 1,000 clients race for one bucket over two workers; what was let in beyond capacity +
 rate x time. Figures are the best of `--rounds`: others use the machine too.
@@ -15,9 +17,11 @@ rate x time. Figures are the best of `--rounds`: others use the machine too.
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -30,12 +34,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast.gateway import native
+from holdfast.gateway.compile import CannotCompile, compile_all
+from tests.packages import need
+
 KEY = "sk-bench"
 CLIENTS = 32
 PEERS = Path("build") / "gateway-peers"
 WANTED = ("litellm[proxy]", "aiohttp", "uvloop")
 CHAT = "/v1/chat/completions"
 PACED = "toy-t20-i10-n50"
+BODY = {
+    "model": "toy",
+    "max_tokens": 64,
+    "messages": [{"role": "user", "content": "Write one sentence about a river. " * 2}],
+}
+SCRIPT = """
+wrk.method = "POST"
+wrk.headers["authorization"] = "Bearer %s"
+wrk.headers["content-type"] = "application/json"
+wrk.body = [[%s]]
+"""
+UNITS_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,10 +66,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, object]:
-    with tempfile.TemporaryDirectory() as folder, _engine() as engine:
+    for program in ("wrk", *(() if args.no_peers else ("haproxy",))):
+        with contextlib.suppress(RuntimeError):
+            need(functools.partial(shutil.which, program), program)
+    _say(
+        "compiling the hot path of holdfast's, if that was not done" if not native.is_there() else "compiled"
+    )
+    with contextlib.suppress(CannotCompile):
+        compile_all()
+    with tempfile.TemporaryDirectory() as folder, _engine("bench._gateway_engine") as engine:
         here = Path(folder)
         direct = _measure(f"http://127.0.0.1:{engine}", 0, args)
-        found: dict[str, object] = {"over_admitted_tokens": _race(here / "race", engine)}
+        found: dict[str, object] = {"compiled": native.is_there()}
+        found["asked_by"] = "wrk" if shutil.which("wrk") else "bench._gateway_client"
+        with _engine("holdfast.sim.engine", "--port") as twin:
+            found["over_admitted_tokens"] = _race(here / "race", twin)
         for name, start in _gateways(args, here, engine):
             _say(name)
             with start() as (url, pid):
@@ -92,7 +123,7 @@ def _measure(url: str, pid: int, args: argparse.Namespace) -> dict[str, float]:
     for number in range(args.rounds):
         _say(f"  round {number + 1} of {args.rounds}")
         before = _cpu_s(pid)
-        whole = _ask(url, "toy", "whole", args.seconds)
+        whole = _whole(url, args.seconds)
         between = _cpu_s(pid)
         paced = _ask(url, PACED, "stream", args.seconds)
         after = _cpu_s(pid)
@@ -125,6 +156,49 @@ def _compared(found: dict[str, float], direct: dict[str, float]) -> dict[str, ob
         "failed",
     )
     return {**{name: round(found[name], 2) for name in kept}, **{k: round(v, 2) for k, v in added.items()}}
+
+
+def _whole(url: str, seconds: float) -> dict[str, float]:
+    """By wrk where that is installed: it takes a tenth of the processor time of a client in Python, and what
+    it leaves is the engine's."""
+    if shutil.which("wrk") is None:
+        return _ask(url, "toy", "whole", seconds)
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(SCRIPT % (KEY, json.dumps(BODY)))
+        script.flush()
+        command = [
+            "wrk",
+            "-t1",
+            f"-c{CLIENTS}",
+            f"-d{max(1, round(seconds))}s",
+            "--latency",
+            "-s",
+            script.name,
+        ]
+        done = subprocess.run(
+            _pinned([*command, url + CHAT], 1),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=seconds + 60,
+        )
+
+    def said(pattern: str) -> float:
+        found = re.search(pattern, done.stdout)
+        return float(found[1]) if found else 0.0
+
+    def ms(share: str) -> float:
+        found = re.search(rf"{share}%\s+([\d.]+)(us|ms|s)", done.stdout)
+        return float(found[1]) * UNITS_MS[found[2]] if found else 0.0
+
+    errors = [int(each) for each in re.findall(r"(?:connect|read|write|timeout) (\d+)", done.stdout)]
+    return {
+        "per_s": said(r"Requests/sec:\s+([\d.]+)"),
+        "done": said(r"(\d+) requests in"),
+        "failed": said(r"Non-2xx or 3xx responses: (\d+)") + sum(errors),
+        "took_ms_p50": ms("50"),
+        "took_ms_p99": ms("99"),
+    }
 
 
 def _ask(url: str, model: str, mode: str, seconds: float, **more: object) -> dict[str, float]:
@@ -241,9 +315,9 @@ def _answers(port: int) -> Callable[[], bool]:
 
 
 @contextlib.contextmanager
-def _engine() -> Iterator[int]:
+def _engine(module: str, *option: str) -> Iterator[int]:
     port = _free_port()
-    command = [sys.executable, "-m", "holdfast.sim.engine", "--port", str(port)]
+    command = [sys.executable, "-m", module, *option, str(port)]
     folder = tempfile.TemporaryDirectory()
     with folder as here, _process(command, 1, _answers(port), Path(here) / "log", 30):
         yield port

@@ -23,8 +23,8 @@ from time import process_time
 
 from bench._prefix_world import Policy, Prompt, hit_bound, made_up, recorded, serve
 from holdfast.core.gateway.picker import BOUND, NOBODY, Pool, summed
-from holdfast.core.gateway.prefix import Went
-from holdfast.core.gateway.replicas import Replica, ReplicaSpec
+from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.told import ReplicaSpec, Went
 
 TRACE = "load/mooncake_conversation.jsonl.gz"
 SEED = 7

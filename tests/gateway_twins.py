@@ -10,7 +10,9 @@ from unittest import mock
 
 import h11
 
-from holdfast.core.gateway.replicas import Replica, ReplicaSpec
+from holdfast.core.gateway.purse import Purse
+from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.told import ReplicaSpec
 from holdfast.gateway import down as downs
 from holdfast.gateway.counts import Counts
 from holdfast.gateway.down import OURS, Down
@@ -23,20 +25,26 @@ Request = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]  # method, targe
 
 
 class Wire(asyncio.Transport):
-    def __init__(self) -> None:
+    def __init__(self, tls: bool = False) -> None:
         super().__init__()
+        self.tls = tls
         self.written = b""
-        self.closed = self.aborted = self.ended = False
+        self.closed = self.aborted = self.ended = False  # ended: our half of it, by us
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
     def write(self, data: Any) -> None:
         assert not self.closed, "nothing is written after the end"
+        assert not self.ended, "nor after the end of our half"
         self.written += data
 
     def can_write_eof(self) -> bool:
-        return False  # as with TLS
+        return not self.tls
+
+    def write_eof(self) -> None:
+        assert not self.tls
+        self.ended = True
 
     def is_closing(self) -> bool:
         return self.closed
@@ -58,6 +66,7 @@ class Notes:
         self.downs: set[Down] = set()
         self.counts = Counts()
         self.closing = False
+        self.purse = Purse("twin", {}, 1.0)
         self.requests: list[Request] = []
         self.loop = self
         self.soon: list[Callable[[], None]] = []

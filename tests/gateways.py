@@ -15,6 +15,7 @@ import msgspec
 from holdfast.gateway import settings
 from holdfast.gateway.serve import Serving, gateway
 from holdfast.model.gateway import Key, Limits
+from tests.ports import free_port
 
 SECRET = "sk-test"
 CHAT = "/v1/chat/completions"
@@ -52,7 +53,7 @@ async def engine(*options: str, port: int = 0) -> AsyncIterator[Engine]:
         "-m",
         "holdfast.sim.engine",
         "--port",
-        str(port),
+        str(port or free_port()),  # one that it can have again when it comes back
         *options,
         stdout=asyncio.subprocess.PIPE,
         stdin=asyncio.subprocess.DEVNULL,

@@ -79,7 +79,7 @@ def down(data: bytes) -> None:
     statuses = [status for status in worker.counts.by_status if status != 200]
     assert len(statuses) <= 1
     if statuses:
-        assert wire.closed
+        assert wire.ended
 
 
 def up(data: bytes) -> None:
@@ -165,7 +165,7 @@ def body(data: bytes) -> None:
     again = asks.read(told)
     assert again.stream_options is not None
     assert again.stream_options.include_usage
-    asks.continued(sent, "so far")
+    asks.continued(sent, "so far", 2)
     before, after = _by_another(sent), _by_another(told)
     if before is None:
         return

@@ -56,8 +56,20 @@ async def test_the_client_of_openai_is_served(tmp_path: Path) -> None:
             pieces = [part.choices[0].delta.content or "" async for part in stream]
             assert "".join(pieces) == " tok0 tok1 tok2 tok3"
             assert [model.id async for model in client.models.list()] == ["toy"]
+            assert (await client.models.retrieve("toy-t0-i0-n4")).owned_by == "toy"
             made = await client.embeddings.create(model="toy", input="hello", encoding_format="float")
             assert made.data[0].embedding == [0.25, -0.5, 0.125]
+            said = await client.responses.create(model="toy", input="hi", max_output_tokens=16)
+            assert said.output_text.endswith(" tok14 tok15")
+            assert said.usage is not None
+            assert said.usage.output_tokens == 16
+            words, ends = "", ""
+            async for event in await client.responses.create(model="toy", input="hi", stream=True):
+                words += event.delta if event.type == "response.output_text.delta" else ""
+                ends = event.type
+            assert words == said.output_text
+            assert ends == "response.completed"
+            assert (await toy.stats())["usage_asked"] == 1, "of the chat: a response knows no such option"
         async with openai.AsyncOpenAI(base_url=f"{serving.url}/v1", api_key="wrong", max_retries=0) as client:
             with pytest.raises(openai.AuthenticationError) as refused:
                 await client.models.list()
@@ -166,6 +178,14 @@ async def test_other_paths_lead_to_a_service_by_host_or_prefix(tmp_path: Path) -
                 assert open_to_all.json()["path"] == "/anything"
 
 
+async def test_the_twin_says_what_it_does_not_serve_as_an_engine_does() -> None:
+    async with engine() as toy, httpx.AsyncClient(base_url=toy.url) as client:
+        found = await client.post("/v1/audio/speech", json={"model": "toy"})
+    assert found.status_code == 404
+    assert "/v1/audio/speech" in found.json()["error"]["message"]
+    assert found.json()["error"]["type"] == "invalid_request_error"
+
+
 async def test_upstream_stops_when_the_client_leaves(tmp_path: Path) -> None:
     async with engine() as toy, served(tmp_path, service(toy.url)) as (_, client):
         async with client.stream(
@@ -220,3 +240,20 @@ async def test_workers_know_what_their_siblings_have_in_flight(tmp_path: Path) -
             after = [(await each.stats())["requests"] for each in (one, other)]
             del pieces  # it would have ended the stream
     assert sorted(b - a for a, b in zip(before, after, strict=True)) == [0, 12]
+
+
+async def test_what_is_counted_is_counted_by_model(tmp_path: Path) -> None:
+    """By the names that stand in the file: whoever asks cannot make up more of them."""
+    async with engine() as toy, served(tmp_path, service(toy.url), workers=1) as (serving, client):
+        for model in ("toy", "toy-t0-i0-n3", "toy-t0-i0-n4"):
+            assert (await client.post(CHAT, json=chat(model=model, stream=True))).status_code == 200
+        async with asyncio.timeout(30), httpx.AsyncClient(base_url=serving.admin_url) as admin:
+            while True:  # workers tell every second
+                page = (await admin.get("/metrics")).text
+                if 'requests_total{model="toy-*",service="toy",status="200"} 2.0' in page:
+                    break
+                await asyncio.sleep(0.1)
+    assert 'holdfast_gateway_requests_total{model="toy",service="toy",status="200"} 1.0' in page
+    assert 'holdfast_gateway_first_token_seconds_count{model="toy-*",service="toy"} 2.0' in page
+    assert 'holdfast_gateway_token_gap_seconds_count{model="toy",service="toy"}' in page
+    assert 'model="toy-t0' not in page

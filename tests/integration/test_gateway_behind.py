@@ -3,19 +3,22 @@
 import asyncio
 import contextlib
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from holdfast.api.access import Access
 from holdfast.core.gateway.lease import Ask, Grants, Part
 from holdfast.core.gateway.zombie import Seen
 from holdfast.gateway import messages, settings
+from holdfast.gateway import watch as watch_module
 from holdfast.gateway.behind import Behind
 from holdfast.gateway.borrow import Borrow
-from holdfast.gateway.counts import Counted, ServiceCounted
+from holdfast.gateway.counts import Counted, ModelCounted, ServiceCounted
 from holdfast.gateway.keeper import CannotListen, Keeper
 from holdfast.gateway.load import Load
 from holdfast.gateway.plane import Away, ControlPlane, Denied
@@ -195,6 +198,31 @@ async def test_what_was_last_known_is_started_from_unless_it_cannot_be_read(tmp_
     await watch.plane.close()
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [(NOWHERE, "connect"), ("http://nobody.invalid", "name"), ("http://127.0.0.1:{silent}", "in time")],
+)
+async def test_one_that_finds_no_control_plane_says_so_and_why_and_how_to_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, why: str
+) -> None:
+    """It waited without end, and did not say for whom."""
+    monkeypatch.setattr(watch_module, "FIRST_WITHIN_S", 1.0)
+    monkeypatch.setattr(watch_module, "REMIND_S", 0.0)  # every time
+    with socket.create_server(("127.0.0.1", 0)) as silent, capture_logs() as lines:
+        url = url.format(silent=silent.getsockname()[1])
+        plane, stop = ControlPlane((url,)), asyncio.Event()
+        waiting = asyncio.create_task(Watch(keeper_in(tmp_path)[0], plane).begin(stop))
+        await until(lambda: len(lines) > 2)
+        stop.set()
+        with pytest.raises(Stopped):
+            await waiting
+    assert {(line["control"], line["log_level"]) for line in lines} == {(url, "warning")}
+    assert all("tried again" in line["event"] and "Ctrl-C" in line["event"] for line in lines)
+    assert why in lines[0]["why"].lower()
+    assert ("7700" in lines[0].get("hint", "")) is url.endswith("invalid"), "it named no port"
+    await plane.close()
+
+
 async def test_when_another_control_plane_leads_it_is_followed(tmp_path: Path) -> None:
     world = World()
     keeper, _ = keeper_in(tmp_path)
@@ -253,13 +281,11 @@ async def test_asks_go_together_under_names_of_their_own_and_each_worker_gets_it
 # what it tells
 
 
-def counted(**more: Any) -> Counted:
-    zero: dict[str, Any] = dict.fromkeys(
-        ("requests", "prompt_tokens", "completion_tokens", "retries", "hedged", "continued", "in_flight"), 0
+def counted(requests: int, in_flight: int = 0, **more: Any) -> Counted:
+    service = ServiceCounted(
+        "llm", requests, in_flight=in_flight, models=(ModelCounted("a"), ModelCounted("b", **more))
     )
-    zero |= {"queue": 0, "queue_tokens": 0, "oldest_wait_s": 0.0, "replicas": (), "by_status": {}}
-    zero |= {"first_tokens": [0, 0], "first_tokens_s": 0.0, "gaps": [], "gaps_s": 0.0}
-    return Counted(0, {}, (ServiceCounted(name="llm", **{**zero, **more}),))
+    return Counted(0, {}, (service,))
 
 
 async def test_what_is_told_are_rates_of_the_last_second_and_who_waits_now(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Those who wait at a gateway while nobody can answer."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,7 @@ from holdfast.gateway.serve import Serving
 from holdfast.gateway.settings import Hold
 from tests.gateways import CHAT, chat, engine, served, service
 from tests.planes import until
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+from tests.ports import free_port
 
 
 @pytest.mark.parametrize("probe", ["/health", ""])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.gateway.lease import LAPSE_S, Ask, Broker, Grants, LentPlaces, LentRate
 from holdfast.core.gateway.purse import Purse, PurseTaken, Short
-from holdfast.model.gateway import GLOBAL, Key, Limits
+from holdfast.model.gateway import GLOBAL, Key, Limits, scope_of_key
 
 KEY = Key(id="k", hash=b"")
 TOKENS, PER_S, REQUESTS, REQUESTS_PER_S, BUDGET = 100, 10, 20, 2, 3_000
@@ -23,6 +23,7 @@ LIMITS = Limits(
     tokens_total=BUDGET,
 )
 SLACK = 1e-6
+SHARE = 0.25
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # to shrink these stories takes minutes
 
 
@@ -50,12 +51,14 @@ class Worker:
 class Network:
     """A broker and its holders; a message is bytes in a list until it is delivered, in any order, or lost."""
 
-    def __init__(self, limits: Limits = LIMITS, workers: int = 3, opens: bool = False) -> None:
-        self.limits = limits
+    def __init__(
+        self, limits: Limits = LIMITS, workers: int = 3, opens: bool = False, scope: str = GLOBAL
+    ) -> None:
+        self.limits, self.scope = limits, scope
         self.opens = opens
         self.now = 0.0
         self.skew = 1_000.0
-        self.broker = Broker({GLOBAL: limits}, self.skew, "b")
+        self.broker = Broker({scope: limits}, self.skew, "b")
         self.lives = 0
         self.workers = [self.born() for _ in range(workers)]
         self.asks: list[tuple[Worker, bytes]] = []
@@ -65,7 +68,7 @@ class Network:
     def born(self) -> Worker:
         self.lives += 1
         skew = 77.7 * self.lives
-        return Worker(Purse(f"h{self.lives}", {GLOBAL: self.limits}, self.now + skew, self.opens), skew)
+        return Worker(Purse(f"h{self.lives}", {self.scope: self.limits}, self.now + skew, self.opens), skew)
 
     def take(self, worker: Worker, amount: int) -> bool:
         chain = worker.purse.chain(KEY, "m", self.now + worker.skew)
@@ -133,6 +136,11 @@ class Network:
             self.now += 1.0
             self.broker.lapse(self.now + self.skew)
 
+    def clamp(self, share: float) -> None:
+        self.broker.set_clamp(KEY.id, share, self.now + self.skew)
+        for worker in self.workers:
+            worker.purse.set_clamp(KEY.id, share, self.now + worker.skew)
+
     def crash(self, at: int) -> None:
         self.workers[at] = self.born()
 
@@ -146,18 +154,18 @@ class Network:
                 assert requests <= REQUESTS + REQUESTS_PER_S * (one.at - start.at) + SLACK
         assert sum(one.tokens for one in self.admitted) <= BUDGET
         used = sum(one.tokens for one in self.admitted)
-        assert used <= self.broker.drawn()[GLOBAL] <= BUDGET
+        assert used <= self.broker.drawn()[self.scope] <= BUDGET
         self.check_broker()
 
     def check_broker(self) -> None:
         """Nobody holds more than the broker believes, and with that all fits."""
         for kind, capacity in (("tokens", TOKENS), ("requests", REQUESTS)):
-            lent = self.broker._counters[f"{kind}|{GLOBAL}"]
+            lent = self.broker._counters[f"{kind}|{self.scope}"]
             assert isinstance(lent, LentRate)
             assert lent.bucket.level + lent.bucket.held + lent.out <= capacity + SLACK
             held = 0.0
             for worker in self.workers:
-                pocket = worker.purse._pockets.get(f"{kind}|{GLOBAL}")
+                pocket = worker.purse._pockets.get(f"{kind}|{self.scope}")
                 if pocket is not None and self.now + worker.skew < pocket.until:
                     held += pocket.have
             assert held <= lent.out + SLACK
@@ -243,6 +251,35 @@ def test_a_living_holder_does_not_starve_the_others(story: Story) -> None:
     before = len(net.admitted)
     net.work(net.workers[0], amount)
     assert len(net.admitted) == before + 1
+
+
+@settings(max_examples=150, deadline=None, phases=PHASES)
+@given(stories, stories)
+def test_a_clamp_begins_without_a_burst_and_what_fitted_before_fits_again(
+    before: Story, after: Story
+) -> None:
+    net = Network(scope=scope_of_key(KEY.id))
+    play(net, before)
+    first, began = len(net.admitted), net.now
+    net.clamp(SHARE)
+    for op, at, amount, share in after:
+        OPS[op](net, at, amount, share)
+        net.check()
+        tokens = requests = 0.0
+        for one in net.admitted[first:]:
+            tokens += one.tokens
+            requests += one.requests
+            took = one.at - began
+            assert tokens <= SHARE * (TOKENS + PER_S * took) + SLACK
+            assert requests <= SHARE * (REQUESTS + REQUESTS_PER_S * took) + SLACK
+    for at in range(3):
+        net.crash(at)
+    net.sit(2 * TOKENS / (PER_S * SHARE) + LAPSE_S + 1)  # it may have had twice as much on its way
+    amount = min(TOKENS, BUDGET - net.broker.drawn()[net.scope])
+    done = len(net.admitted)
+    net.work(net.workers[0], amount)
+    assert len(net.admitted) == done + 1
+    net.check()
 
 
 places_ops = st.lists(

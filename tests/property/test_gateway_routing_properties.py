@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.core.gateway.health import IN, TRIAL
 from holdfast.core.gateway.hold import Hold
 from holdfast.core.gateway.picker import BOUND, Pool
-from holdfast.core.gateway.replicas import Replica, ReplicaSpec
+from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.told import ReplicaSpec
 
 NONE: frozenset[str] = frozenset()
 costs = st.integers(1, 50_000)
@@ -68,7 +69,8 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(cost=costs, prefix=prefixes, exclude=st.sampled_from([NONE, frozenset({"r0"})]))
     def send(self, cost: int, prefix: tuple[int, ...] | None, exclude: frozenset[str]) -> None:
-        trials_before = {r.id for r in self.pool.replicas.values() if r.health.state == TRIAL}
+        tried = [r for r in self.pool.replicas.values() if r.health.state == TRIAL]
+        trials_before = {r.id for r in tried if not r.health.early}  # an early one, failing open, is no trial
         out = {r.id for r in self.pool.replicas.values() if r.health.ejected}
         due = {r.id for r in self.pool.replicas.values() if r.health.trial_due(self.now)}
         replica = self.pool.pick(cost, prefix, "", self.now, self.dice.random, exclude)

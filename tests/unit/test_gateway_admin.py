@@ -81,6 +81,16 @@ async def test_what_is_no_request_is_told_apart(tmp_path: Path) -> None:
         ).status_code == 403
 
 
+async def test_its_root_says_what_there_is_and_other_paths_point_there(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client):
+        found = (await client.get("/")).json()
+        assert {"GET /metrics", "POST /v1/keys", "PUT /v1/limits/{scope}"} <= set(found)
+        for path in (name.split()[1] for name in found if name.startswith("GET ")):
+            assert (await client.get(path)).status_code in (200, 503)
+        for wrong in (await client.get("/v1/nothing"), await client.put("/v1/keys", json={})):
+            assert wrong.json()["hint"] == "see / for what there is"
+
+
 async def test_a_token_is_asked_for_except_for_health(tmp_path: Path) -> None:
     async with admin(tmp_path, "hfg_x") as (_, client):
         assert (await client.get("/healthz")).status_code == 200
@@ -104,6 +114,16 @@ async def test_a_rotated_key_is_good_beside_its_successor_until_the_grace_is_ove
             None,
             None,
         )
+
+
+async def test_a_key_that_was_replaced_is_not_rotated_again(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client):
+        await client.post("/v1/keys", json={"id": "ci"})
+        fresh = (await client.post("/v1/keys/ci/rotate", json={})).json()["key"]
+        again = await client.post("/v1/keys/ci/rotate", json={})
+        assert again.status_code == 409
+        assert again.json()["hint"] == f"rotate {fresh['id']} instead"
+        assert {one["id"] for one in (await client.get("/v1/keys")).json()} == {"test", "ci", fresh["id"]}
 
 
 async def test_limits_are_set_by_scope_and_those_of_a_key_with_the_key(tmp_path: Path) -> None:

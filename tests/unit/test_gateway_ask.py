@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.gateway.ask import NotReadable, continued, prompt_size, read, with_usage
+from holdfast.gateway.ask import NotReadable, continued, left, prompt_size, read, with_usage
 
 
 def body(**more: Any) -> bytes:
@@ -116,13 +116,101 @@ def test_pictures_and_sounds_are_counted_by_the_piece() -> None:
 
 
 def test_a_cut_chat_can_be_asked_to_go_on() -> None:
-    found = msgspec.json.decode(continued(body(temperature=0), "so far") or b"")
+    found = msgspec.json.decode(continued(body(temperature=0), "so far", 2) or b"")
     assert found["messages"][-1] == {"role": "assistant", "content": "so far"}
     assert (found["continue_final_message"], found["add_generation_prompt"]) == (True, False)
     assert found["temperature"] == 0
-    assert continued(body(n=2), "so far") is None
-    assert continued(body(tools=[]), "so far") is None
-    assert continued(b'{"model":"toy","prompt":"x"}', "so far") is None
+    assert continued(body(n=2), "so far", 2) is None
+    assert continued(body(tools=[]), "so far", 2) is None
+    assert continued(b'{"model":"toy","prompt":"x"}', "so far", 2) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"response_format": {"type": "json_schema", "json_schema": {}}},
+        {"guided_json": {}},
+        {"guided_regex": "a+"},
+        {"guided_choice": ["a", "b"]},
+        {"guided_grammar": "x"},
+        {"structured_outputs": {"regex": "a+"}},
+        {"regex": "a+"},
+        {"ebnf": "x"},
+        {"functions": []},
+        {"echo": True},
+    ],
+)
+def test_an_answer_of_a_given_form_is_not_continued(more: dict[str, Any]) -> None:
+    """The form would begin anew in its middle; and what is echoed would be said twice."""
+    assert continued(body(**more), "so far", 2) is None
+
+
+@pytest.mark.parametrize(
+    "more", [{"response_format": {"type": "text"}}, {"guided_json": None}, {"echo": False}]
+)
+def test_an_answer_whose_form_is_free_is_continued(more: dict[str, Any]) -> None:
+    assert continued(body(**more), "so far", 2) is not None
+
+
+HI = {"role": "user", "content": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("begun", "goes_on"),
+    [
+        ("Sure, ", "Sure, so far"),
+        (None, "so far"),
+        ([7, {"type": "text", "text": "b "}], [7, {"type": "text", "text": "b so far"}]),
+    ],
+)
+def test_what_the_client_began_itself_goes_on_in_the_same_message(begun: object, goes_on: object) -> None:
+    """An engine goes on with the last message alone: what the client began was one of its own before it."""
+    last = {"role": "assistant", "content": begun, "name": "x"}
+    data = body(messages=[HI, last], continue_final_message=True, add_generation_prompt=False)
+    found = msgspec.json.decode(continued(data, "so far", 2) or b"")
+    assert found["messages"] == [HI, {**last, "content": goes_on}]
+    assert (found["continue_final_message"], found["add_generation_prompt"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [HI, {"role": "assistant", "content": [{"type": "image_url"}]}, {"role": "assistant", "content": 1}, 7],
+)
+def test_a_message_that_cannot_be_gone_on_with_is_not(last: object) -> None:
+    assert continued(body(messages=[HI, last], continue_final_message=True), "so far", 2) is None
+    assert continued(body(messages=[], continue_final_message=True), "so far", 2) is None
+
+
+def test_an_answer_is_another_message_than_the_last_one_of_the_client() -> None:
+    last = {"role": "assistant", "content": "Sure."}
+    found = msgspec.json.decode(continued(body(messages=[HI, last]), "so far", 2) or b"")
+    assert found["messages"] == [HI, last, {"role": "assistant", "content": "so far"}]
+
+
+@pytest.mark.parametrize(
+    ("more", "may"),
+    [
+        ({}, None),
+        ({"max_tokens": 0}, None),
+        ({"max_tokens": 5}, 2),
+        ({"max_tokens": 2}, -1),
+        ({"max_tokens": 9, "max_completion_tokens": 3}, 0),  # engines heed the newer name
+    ],
+)
+def test_what_is_left_of_a_length_is_known(more: dict[str, Any], may: int | None) -> None:
+    assert left(body(**more), 3) == may
+
+
+@pytest.mark.parametrize(("most", "left"), [(40, 28), (12, 1), (0, 0), (None, None)])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_a_chat_that_goes_on_may_say_what_is_left_of_its_length(
+    name: str, most: int | None, left: int | None
+) -> None:
+    """An engine counts what is new: the client got up to twice what it had asked for."""
+    asked: dict[str, object] = {"model": "m", "messages": [], name: most}
+    found = msgspec.json.decode(continued(msgspec.json.encode(asked), "so far", 12) or b"")
+    assert found[name] == left
 
 
 @pytest.mark.parametrize(
@@ -138,7 +226,7 @@ def test_what_nobody_here_reads_goes_on_as_it_came(odd: bytes) -> None:
     )
     picture = b'{"model":"m","messages":[{"image_url":"data:abc"}],"x":%b}' % odd
     assert prompt_size(picture)[0] <= len(picture)
-    going_on = continued(picture, "so far")
+    going_on = continued(picture, "so far", 2)
     assert going_on is not None
     assert b'"x":%b' % odd in going_on
 
@@ -147,4 +235,4 @@ def test_a_name_that_is_no_text_is_asked_for_its_usage_all_the_same() -> None:
     data = b'{"model":"m","\xff":1,"stream":true,"stream_options":{"include_usage":false}}'
     told, _ = with_usage(data, read(data))
     assert told == data[:-1] + b',"stream_options":{"include_usage":true}}'
-    assert continued(data, "so far") is None
+    assert continued(data, "so far", 2) is None

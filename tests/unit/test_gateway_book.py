@@ -8,7 +8,8 @@ import pytest
 from holdfast.core.gateway.quota import Refusal, Standing
 from holdfast.gateway import settings
 from holdfast.gateway.book import SECRET_MAX, Book, hashed, may_use
-from holdfast.gateway.replies import Answer, refused, scope_words, standing, whole
+from holdfast.gateway.heads import standing
+from holdfast.gateway.replies import Answer, refused, scope_words, whole
 from holdfast.gateway.service import Service
 from holdfast.model.gateway import Key
 from tests.gateway_twins import Notes
@@ -132,6 +133,13 @@ def test_suspended_and_expired_keys_are_told_so() -> None:
             "quota_unavailable",
             "server_error",
             b"retry-after: 1\r\nretry-after-ms: 1000\r\n",
+        ),
+        (
+            "recovering",
+            503,
+            "quota_recovering",
+            "server_error",
+            b"retry-after: 3\r\nretry-after-ms: 2500\r\n",
         ),
     ],
 )

@@ -51,7 +51,7 @@ def test_a_request_is_answered_whatever_comes_after_it() -> None:
         worker, wire = heard([GET % b"a" + after])
         assert [target for _, target, _, _ in worker.requests] == [b"/a"]
         assert wire.written.startswith(b"HTTP/1.1 200 OK")
-        assert wire.closed
+        assert wire.closed or wire.ended
 
 
 def test_another_protocol_is_refused_once() -> None:
@@ -86,7 +86,7 @@ def test_what_could_be_read_twice_is_refused_and_ends_the_connection(lines: byte
     assert worker.requests == []
     assert wire.written.startswith(b"HTTP/1.1 %d " % status), wire.written
     assert b"connection: close" in wire.written
-    assert wire.closed
+    assert wire.ended
     assert worker.counts.by_status == {status: 1}
 
 
@@ -139,41 +139,44 @@ def test_a_body_that_is_too_long_is_refused_also_under_a_head_that_was_taken_bef
     assert b"HTTP/1.1 413 " in wire.written
 
 
-class HalfOpen(Wire):
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-
-def test_whoever_is_refused_while_it_sends_can_read_why() -> None:
+@pytest.mark.parametrize("tls", [False, True])
+def test_whoever_is_refused_while_it_sends_can_read_why(tls: bool) -> None:
     """It was closed at once: what came afterwards was answered with a reset, and the answer lost."""
-    worker, wire = Notes(), HalfOpen()
+    worker, wire = Notes(), Wire(tls)
     down = Down(worker)  # type: ignore[arg-type]
     down.connection_made(wire)
     down.data_received(b"POST /a HTTP/1.1\r\nhost: h\r\ncontent-length: 9999999\r\n\r\n")
     assert wire.written.startswith(b"HTTP/1.1 413 ")
-    assert wire.ended
+    assert wire.ended is not tls
     answered = wire.written
     for _ in range(100):
         down.data_received(b"x" * 65_536)
     assert not wire.closed, "what it still sends is thrown away"
     down.late()
-    assert wire.aborted, "but not for ever"
+    assert wire.is_closing(), "but not for ever"
+    if tls:
+        assert not wire.aborted, "it was not told yet that this is the end"
+        assert down.deadline < 10.0
+        down.late()
+    assert wire.aborted
     assert wire.written == answered
     assert worker.requests == []
     assert worker.counts.by_status == {413: 1}
 
 
-def test_whoever_goes_on_sending_after_it_was_refused_is_cut_off() -> None:
-    worker, wire = Notes(), HalfOpen()
+@pytest.mark.parametrize("tls", [False, True])
+def test_whoever_goes_on_sending_after_it_was_refused_is_cut_off(tls: bool) -> None:
+    worker, wire = Notes(), Wire(tls)
     down = Down(worker)  # type: ignore[arg-type]
     down.connection_made(wire)
     down.data_received(b"nonsense\r\n\r\n")
     for _ in range(LINGER_MAX // 1_000_000 + 1):
         assert not wire.closed
         down.data_received(b"x" * 1_000_000)
+    assert wire.is_closing()
+    if tls:
+        assert not wire.aborted, "it was not told yet that this is the end"
+        down.data_received(b"x")
     assert wire.aborted
 
 
@@ -203,6 +206,18 @@ def test_what_comes_between_an_answer_and_the_next_request_waits_behind_what_cam
         worker.turn()
     assert [(target, body) for _, target, _, body in worker.requests] == [(b"/a", b""), (b"/b", b"xyz")]
     assert wire.written.count(b"HTTP/1.1 200 ") == 2
+
+
+def test_a_body_of_which_nothing_comes_has_no_more_time_than_one_that_comes() -> None:
+    """A shorter time for bodies than for a piece of one counted only from its first piece on."""
+    worker, wire = Notes(), Wire()
+    worker.wanted.body_within_s = 0.5
+    down = Down(worker)  # type: ignore[arg-type]
+    down.connection_made(wire)
+    down.data_received(b"POST /a HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\n")
+    assert down.deadline == worker.now() + 0.5
+    down.late()
+    assert wire.written.startswith(b"HTTP/1.1 408 ")
 
 
 def test_whoever_does_not_read_is_not_asked_for_more_and_let_go_in_time() -> None:

@@ -189,6 +189,60 @@ def test_all_mistakes_are_told_at_once_with_their_lines() -> None:
     ]
 
 
+def test_what_can_only_be_checked_when_all_is_read_is_told_in_the_same_list() -> None:
+    """They came one after the other: a variable that is not set, only when everything else was right."""
+    text = """workers: 0
+services:
+  - name: a
+    tres: 99
+    upstreams:
+      - { url: "http://h", credential: "env:NOT_SET_ANYWHERE" }
+      - ftp://h
+      - { weight: 2 }
+  - name: a
+limits:
+  team:
+    red: { token_per_min: -1, concurrent: x }
+    blue: { models: { m: { tokens: 5 } } }
+"""
+    with pytest.raises(FileProblem) as found:
+        parsed(text)
+    assert [(problem.line, problem.path) for problem in found.value.problems] == [
+        (1, "workers"),
+        (4, "services[0].tres"),
+        (6, "services[0].upstreams[0].credential"),
+        (7, "services[0].upstreams[1].url"),
+        (8, "services[0].upstreams[2].url"),
+        (9, "services[1].name"),
+        (11, "limits.team"),
+        (12, "limits.team.red.concurrent"),
+        (12, "limits.team.red.token_per_min"),
+        (13, "limits.team.blue.models.m.tokens"),
+    ]
+    assert all(problem.suggestion for problem in found.value.problems)
+
+
+def test_a_workload_file_is_told_as_such_with_what_to_type() -> None:
+    with pytest.raises(FileProblem) as found:
+        parsed("# web\nkind: service\nname: web\nreplicas: 3\n---\nkind: pool\n")
+    (told,) = found.value.lines()
+    assert told.startswith("gateway.yaml:2: expected the file of a gateway, got one of workloads")
+    assert told.endswith("Try: holdfast apply gateway.yaml")
+
+
+def test_without_a_file_it_says_what_to_give(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["holdfast", "gateway"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert "--config examples/gateway.yaml" in said
+    assert "--control http" in said
+
+
 def test_the_example_is_good(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sys, "argv", ["holdfast", "gateway", "-c", str(ROOT / "examples/gateway.yaml"), "--check"]
@@ -196,7 +250,7 @@ def test_the_example_is_good(capsys: pytest.CaptureFixture[str], monkeypatch: py
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 0
-    assert "is good: 1 services" in capsys.readouterr().out
+    assert "is good: 1 service, " in capsys.readouterr().out
 
 
 def test_a_certificate_must_belong_to_its_key(tmp_path: Path) -> None:
@@ -207,3 +261,20 @@ def test_a_certificate_must_belong_to_its_key(tmp_path: Path) -> None:
     assert parsed(good).certificate == paths[0]
     with pytest.raises(FileProblem, match="expected a certificate and its key"):
         parsed(good.replace("a.key", "b.key"))
+
+
+def test_what_could_not_work_is_told_before_it_starts(tmp_path: Path) -> None:
+    text = """
+listen: 127.0.0.1:8090
+admin: 127.0.0.1:8090
+services:
+  - { name: a, upstreams: [{ url: "http://127.0.0.1:1" }], probe: health }
+  - { name: b, models: [b, a], upstreams: [{ url: "http://127.0.0.1:2" }] }
+"""
+    with pytest.raises(FileProblem) as found:
+        files.parsed(text, "gateway.yaml", tmp_path)
+    said = "\n".join(found.value.lines())
+    assert "expected another address than listen has" in said
+    assert "admin: 127.0.0.1:8091" in said
+    assert "expected a path, got health" in said
+    assert "expected one service a model, got a of a and of b" in said

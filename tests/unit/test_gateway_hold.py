@@ -99,6 +99,16 @@ def test_one_whose_patience_is_over_is_not_served_but_named() -> None:
     assert hold.length == 0
 
 
+def test_one_that_went_away_when_its_patience_was_over_is_not_named() -> None:
+    """It was passed by in its turn, and left before anybody told it so."""
+    hold: Hold[str] = Hold(10, 1000, 30.0)
+    hold.add("early", "a", 10, 0.0)
+    assert hold.next(31.0) is None
+    assert hold.drop("early")
+    assert not hold.drop("early")
+    assert hold.expired(31.0) == []
+
+
 def test_a_large_request_does_not_keep_the_turns_going_for_ever() -> None:
     hold: Hold[str] = Hold(10_000, 1e12, 30.0)
     hold.add("huge", "a", 1e9, 0.0)

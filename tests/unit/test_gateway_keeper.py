@@ -10,11 +10,10 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from holdfast.core.gateway.lease import Ask, Part, counter
-from holdfast.core.gateway.prefix import Went
-from holdfast.core.gateway.replicas import Load
+from holdfast.core.gateway.told import Load, Went
 from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin
-from holdfast.gateway.counts import Counted, ReplicaCounted, ServiceCounted
+from holdfast.gateway.counts import Counted, ModelCounted, ReplicaCounted, ServiceCounted
 from holdfast.gateway.keeper import Keeper
 from holdfast.model.gateway import Grade, Limits, scope_of_key
 from holdfast.wire.keys import KeyWanted
@@ -104,25 +103,8 @@ async def test_a_clamped_key_of_the_configuration_can_be_restored(tmp_path: Path
 
 def counted(requests: int, in_flight: int = 0) -> Counted:
     buckets = [requests, 0, 1]
-    service = ServiceCounted(
-        "toy",
-        requests,
-        {200: requests},
-        10,
-        5,
-        1,
-        0,
-        0,
-        in_flight,
-        2,
-        30,
-        1.5,
-        (),
-        buckets,
-        0.5,
-        buckets,
-        0.25,
-    )
+    model = ModelCounted("toy", {200: requests}, 10, 5, buckets, 0.5, buckets, 0.25)
+    service = ServiceCounted("toy", requests, 1, 0, 0, in_flight, 2, 30, 1.5, models=(model,))
     return Counted(3, {401: 2}, (service,))
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.cli import log_lines
@@ -17,7 +18,7 @@ from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import Damaged, Keyring, NotOurs, Unknown, write_whole
 from holdfast.model.gateway import Grade, Limits
-from holdfast.wire.keys import KeyWanted
+from holdfast.wire.keys import KeyWanted, NotRotatable
 from tests.gateways import key
 
 NOW = 1_750_000_000_000
@@ -44,7 +45,7 @@ def test_every_change_is_there_after_a_restart(tmp_path: Path) -> None:
     assert ring(tmp_path).get("ci").suspended == "by an operator"
     ours.graded("ci", Grade.CLAMP)
     assert ring(tmp_path).get("ci").grade is Grade.CLAMP
-    ours.restore("ci")
+    ours.restore("ci", NOW)
     assert (ring(tmp_path).get("ci").suspended, ring(tmp_path).get("ci").grade) == ("", Grade.FINE)
     old, fresh, _ = ours.rotate("ci", NOW + 1_000, 60_000)
     assert old.expires_at == NOW + 5_000, "a grace does not lengthen a life"
@@ -53,11 +54,47 @@ def test_every_change_is_there_after_a_restart(tmp_path: Path) -> None:
     assert {one.id for one in ring(tmp_path).all()} == {"fixed", fresh.id}
 
 
+def test_a_key_that_was_replaced_is_not_rotated_again_and_its_successor_is_named(tmp_path: Path) -> None:
+    """The new secret ended with the grace of the old one."""
+    ours = ring(tmp_path)
+    ours.create(KeyWanted("ci"), NOW)
+    _, fresh, _ = ours.rotate("ci", NOW, 60_000)
+    with pytest.raises(NotRotatable, match=f"replaced by {fresh.id}") as caught:
+        ours.rotate("ci", NOW + 1_000)
+    assert caught.value.hint == f"rotate {fresh.id} instead"
+    assert {one.id for one in ring(tmp_path).all()} == {"fixed", "ci", fresh.id}, "no key was made"
+    _, next_one, _ = ours.rotate(fresh.id, NOW + 1_000, 60_000)
+    assert next_one.expires_at == 0, "it is good for as long as the first one was"
+    ours.delete(fresh.id)
+    with pytest.raises(NotRotatable) as caught:
+        ours.rotate("ci", NOW + 2_000)
+    assert "holdfast keys create" in caught.value.hint, "to rotate what is gone would lead nowhere"
+
+
+def test_one_that_was_replaced_before_that_was_noted_is_not_rotated_either(tmp_path: Path) -> None:
+    ours = ring(tmp_path)
+    ours.create(KeyWanted("ci"), NOW)
+    ours.rotate("ci", NOW, 60_000)
+    ours.own["ci"] = msgspec.structs.replace(ours.own["ci"], replaced_by="")
+    with pytest.raises(NotRotatable, match="was replaced") as caught:
+        ours.rotate("ci", NOW + 1_000)
+    assert "holdfast keys list" in caught.value.hint
+
+
+def test_a_key_that_is_over_has_no_successor(tmp_path: Path) -> None:
+    """The new secret was refused from its first moment on."""
+    ours = ring(tmp_path)
+    ours.create(KeyWanted("ci", ttl_ms=1_000), NOW)
+    with pytest.raises(NotRotatable, match="expired") as caught:
+        ours.rotate("ci", NOW + 1_000)
+    assert "holdfast keys create" in caught.value.hint
+
+
 def test_keys_of_the_configuration_and_strangers_are_not_changed(tmp_path: Path) -> None:
     ours = ring(tmp_path)
     for change in (
         ours.delete,
-        ours.restore,
+        lambda id: ours.restore(id, NOW),
         lambda id: ours.suspend(id, "x"),
         lambda id: ours.rotate(id, NOW),
     ):

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Ask, Broker, Grants, LentRate, Part
-from holdfast.core.gateway.purse import DENIAL_S, Purse, PurseTaken, Short
+from holdfast.core.gateway.pocket import RESTS
+from holdfast.core.gateway.purse import DENIAL_S, READY_MAX, Purse, PurseTaken, Short
 from holdfast.core.gateway.quota import Refusal
 from holdfast.model.gateway import GLOBAL, Key, Limits
 
@@ -51,6 +52,13 @@ class Desk:
     @property
     def level(self) -> float:
         return self.broker._counters[TOKENS].left
+
+    @property
+    def free(self) -> float:
+        """What the broker has, and what it has lent and was not told to be spent."""
+        lent = self.broker._counters[TOKENS]
+        assert isinstance(lent, LentRate)
+        return lent.left + lent.out
 
     @property
     def have(self) -> float:
@@ -122,10 +130,10 @@ def test_settled_after_it_was_told_the_unused_comes_back_by_the_broker() -> None
     desk = Desk()
     taken = desk.admit(1_000, 0)
     desk.exchange(0)
-    assert desk.level == 5_000
+    assert desk.free == 5_000
     desk.purse.settle(taken, 10, 0)
     desk.exchange(0)
-    assert desk.level == pytest.approx(5_990)
+    assert desk.free == pytest.approx(5_990)
 
 
 def test_settled_while_the_answer_is_on_its_way_the_unused_comes_back_later() -> None:
@@ -135,17 +143,17 @@ def test_settled_while_the_answer_is_on_its_way_the_unused_comes_back_later() ->
     desk.purse.settle(taken, 10, 0)
     desk.purse.hear(grants, 0)
     desk.exchange(0)
-    assert desk.level == pytest.approx(5_990)
+    assert desk.free == pytest.approx(5_990)
 
 
-def test_a_lost_answer_costs_the_unused_part_and_never_more() -> None:
+def test_a_lost_answer_costs_the_unused_part_and_what_it_lent_and_never_more() -> None:
     desk = Desk()
     taken = desk.admit(1_000, 0)
-    desk.broker.ask(desk.purse.ask(0, full=True), 0)
+    lost = desk.broker.ask(desk.purse.ask(0, full=True), 0).grants[TOKENS].amount
     desk.purse.settle(taken, 10, 0)
     desk.exchange(0)
     desk.exchange(0)
-    assert desk.level == pytest.approx(5_000)
+    assert desk.free == pytest.approx(5_000 - lost)
 
 
 def test_a_lost_ask_is_made_good_by_the_next() -> None:
@@ -155,7 +163,7 @@ def test_a_lost_ask_is_made_good_by_the_next() -> None:
     desk.exchange(0)
     lent = desk.broker._counters[TOKENS]
     assert isinstance(lent, LentRate)
-    assert (lent.out, lent.bucket.level, lent.bucket.held) == (0, 5_000, 1_000)
+    assert (lent.out + lent.bucket.level, lent.bucket.held) == (5_000, 1_000)
 
 
 def test_a_lost_grant_is_returned_by_the_next_ask() -> None:
@@ -201,7 +209,7 @@ def test_an_unknown_use_keeps_its_reservation() -> None:
     desk.purse.settle(desk.admit(1_000, 0), None, 0)
     desk.exchange(0)
     desk.exchange(0)
-    assert desk.level == 5_000
+    assert desk.free == 5_000
 
 
 def test_what_runs_over_may_be_told_early() -> None:
@@ -209,10 +217,10 @@ def test_what_runs_over_may_be_told_early() -> None:
     taken = desk.admit(1_000, 0)
     assert desk.purse.top_up(taken, 500, 0)
     desk.exchange(0)
-    assert desk.level == 4_500
+    assert desk.free == 4_500
     desk.purse.settle(taken, 1_600, 0)
     desk.exchange(0)
-    assert desk.level == 4_400
+    assert desk.free == 4_400
     assert not desk.purse.top_up(taken, 1, 0)
 
 
@@ -226,7 +234,9 @@ def test_a_refund_brings_the_request_back_too() -> None:
     assert desk.purse.refund(told, 0)
     desk.exchange(0)
     desk.exchange(0)
-    assert desk.broker._counters[name].left == pytest.approx(60)
+    lent = desk.broker._counters[name]
+    assert isinstance(lent, LentRate)
+    assert lent.left + lent.out == pytest.approx(60)
 
 
 def test_nothing_is_spent_of_a_lease_that_is_over_by_the_purses_own_count() -> None:
@@ -287,14 +297,169 @@ def test_the_clock_does_not_fill_what_is_lent() -> None:
     assert answer.wait_s >= LAPSE_S
 
 
-def test_an_idle_slice_goes_back_and_a_used_one_stays() -> None:
+def test_a_slice_that_is_not_used_any_more_goes_back_after_a_while() -> None:
     desk = Desk()
     desk.admit(1, 0)
-    desk.exchange(0)
-    assert desk.have == 24
+    for _ in range(1 + RESTS):
+        desk.exchange(0)
+        assert desk.have == 24
     desk.exchange(0)
     assert desk.have == 0
     assert desk.level == 5_999
+    assert desk.purse.ask(0, full=True).parts == {}
+
+
+def test_who_comes_now_and_then_does_not_wait_for_the_broker_each_time() -> None:
+    """Each request did, if the one before was more than two full asks ago."""
+    desk = Desk(Limits(tokens_per_min=60_000, requests_per_min=600, tokens_total=1_000_000))
+    desk.purse.settle(desk.admit(1_000, 0), 700, 0.5)
+    for step in range(1, 200):
+        now = step * 0.2
+        desk.exchange(now)
+        if step % 10 == 0:
+            taken = desk.try_once(1_000, now)
+            assert isinstance(taken, PurseTaken)
+            desk.purse.settle(taken, 700, now)
+
+
+@pytest.mark.parametrize("why", ["little is left", "somebody was refused"])
+def test_what_is_not_used_goes_back_at_once_when_it_is_wanted(why: str) -> None:
+    desk, other = Desk(), Purse("other", {GLOBAL: RATE}, 0.0)
+    desk.admit(300, 0)
+    desk.exchange(0)
+    desk.exchange(0)
+    assert desk.have == 300
+    wants = 3_000 if why == "little is left" else 5_600
+    other.chain(KEY, "m", 0)
+    amount = desk.broker.ask(other.ask(0, {TOKENS: wants}), 0).grants[TOKENS].amount
+    assert amount == (wants if why == "little is left" else 0)
+    desk.exchange(0)
+    assert desk.have == 300  # it hears of it only now
+    desk.exchange(0)
+    assert desk.have == 0
+    wants -= 2_700 if why == "little is left" else 0
+    assert desk.broker.ask(other.ask(0, {TOKENS: wants}), 0).grants[TOKENS].amount == wants
+
+
+def test_of_counters_without_number_few_are_held_ready() -> None:
+    keys = [Key(id=f"k{n}", hash=b"", limits=RATE) for n in range(READY_MAX * 2)]
+    broker = Broker({f"key:{key.id}": RATE for key in keys}, 0.0, "first")
+    purse = Purse("h", {}, 0.0)
+    for key in keys:
+        chain = purse.chain(key, "m", 0)
+        short = purse.take(chain, 100, 0)
+        assert isinstance(short, Short)
+        assert purse.hear(broker.ask(purse.ask(0, short.wants), 0), 0)
+        assert isinstance(purse.take(chain, 100, 0), PurseTaken)
+    for told in (2 * READY_MAX, 2 * READY_MAX, READY_MAX):
+        ask = purse.ask(0, full=True)
+        assert len(ask.parts) == told
+        assert purse.hear(broker.ask(ask, 0), 0)
+
+
+def test_whoever_leaves_keeps_nothing_of_a_budget() -> None:
+    """What it held ready was drawn for ever."""
+    desk = Desk(Limits(tokens_total=1_000_000))
+    desk.purse.settle(desk.admit(5_000, 0), 20, 0)
+    desk.exchange(0)
+    assert desk.broker.drawn() == {GLOBAL: 10_000}
+    desk.broker.ask(desk.purse.ask(0, full=True, leaving=True), 0)
+    assert desk.broker.drawn() == {GLOBAL: 20}
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_broker_is_told_that_nothing_is_held_until_it_has_heard_it(answered: bool) -> None:
+    """The last of it went back without a word, and others were refused what nobody had."""
+    desk = Desk(Limits(tokens_total=1_000))
+    desk.purse.settle(desk.admit(500, 0), 10, 0)
+    for _ in range(1 + RESTS):
+        desk.exchange(0)
+        assert desk.purse._pockets[TOTAL].have == 125
+    lost = desk.purse.ask(0, full=True)
+    assert lost.parts[TOTAL].has == 0
+    if answered:
+        assert desk.purse.hear(desk.broker.ask(lost, 0), 0)
+    again = desk.purse.ask(0, full=True)
+    assert list(again.parts) == ([] if answered else [TOTAL])
+    desk.broker.ask(again, 0)
+    assert desk.broker._counters[TOTAL].left == 990
+
+
+def test_few_places_go_back_as_soon_as_they_are_free() -> None:
+    """Whoever came next was refused, if another worker had served the one before."""
+    few, many = Desk(Limits(concurrent=1)), Desk(Limits(concurrent=100))
+    for desk in (few, many):
+        taken = desk.admit(1, 0)
+        assert not desk.purse.hurries
+        desk.purse.settle(taken, 1, 0)
+    assert few.purse.hurries
+    assert not many.purse.hurries
+    few.exchange(0)
+    assert few.broker._counters[PLACES].left == 1
+    assert not few.purse.hurries
+
+
+def test_unused_tokens_are_told_at_once_where_little_is_left() -> None:
+    """Whoever came right after an answer was told to wait until the clock had brought what was there now."""
+    little, plenty = Desk(), Desk(Limits(tokens_per_min=600_000))
+    for desk in (little, plenty):
+        taken = desk.admit(5_000, 0)
+        desk.exchange(0)
+        desk.purse.settle(taken, 10, 1)
+    assert [desk.purse.hurries for desk in (little, plenty)] == [True, False]
+    little.exchange(1)
+    assert not little.purse.hurries
+    assert little.free == pytest.approx(6_000 - 10, abs=100)
+
+
+def test_a_clamp_holds_for_what_is_lent_too() -> None:
+    """With several workers more was ready than the clamp leaves."""
+    limits = Limits(tokens_per_min=60_000)
+    key = Key(id="k", hash=b"", limits=limits)
+    broker = Broker({"key:k": limits}, 0.0, "first")
+    purses = [Purse(f"h{number}", {}, 0.0) for number in range(4)]
+
+    def take(purse: Purse, tokens: int) -> bool:
+        chain = purse.chain(key, "m", 0)
+        found = purse.take(chain, tokens, 0)
+        if isinstance(found, Short):
+            purse.hear(broker.ask(purse.ask(0, found.wants), 0), 0)
+            found = purse.take(chain, tokens, 0)
+        return isinstance(found, PurseTaken)
+
+    for purse in purses:
+        assert take(purse, 3_750)
+        for _ in range(2):
+            assert purse.hear(broker.ask(purse.ask(0, full=True), 0), 0)
+    broker.set_clamp("k", 0.1, 0)
+    for purse in purses:
+        purse.set_clamp("k", 0.1, 0)
+    assert 0 < sum(100 for purse in purses for _ in range(600) if take(purse, 100)) <= 6_000
+
+
+def test_places_that_are_not_used_come_back_when_somebody_is_refused() -> None:
+    """Workers kept one each for ever, and one that came later had none of sixteen."""
+    limits = Limits(concurrent=16)
+    broker = Broker({GLOBAL: limits}, 0.0, "first")
+    purses = [Purse(f"h{n}", {GLOBAL: limits}, 0.0) for n in range(17)]
+
+    def take(purse: Purse, now: float) -> PurseTaken | Refusal | Short:
+        chain = purse.chain(KEY, "m", now)
+        found = purse.take(chain, 1, now)
+        if isinstance(found, Short):
+            assert purse.hear(broker.ask(purse.ask(now, found.wants), now), now)
+            found = purse.take(chain, 1, now)
+        return found
+
+    for purse in purses[:16]:
+        taken = take(purse, 0)
+        assert isinstance(taken, PurseTaken)
+        purse.settle(taken, 1, 0)
+    assert isinstance(take(purses[16], 0), Refusal)
+    for now in (0.2, 0.4):
+        for purse in purses:
+            assert purse.hear(broker.ask(purse.ask(now, full=True), now), now)
+    assert isinstance(take(purses[16], 0.6), PurseTaken)
 
 
 @pytest.mark.parametrize("opens", [False, True])
@@ -350,7 +515,7 @@ def test_a_total_that_others_hold_may_be_waited_for() -> None:
     desk = Desk(Limits(tokens_total=1_000))
     other = Purse("other", {GLOBAL: Limits(tokens_total=1_000)}, 0.0)
     other.chain(KEY, "m", 0)
-    assert other.hear(desk.broker.ask(other.ask(0, {TOTAL: 10}), 0), 0)
+    assert other.hear(desk.broker.ask(other.ask(0, {TOTAL: 995}), 0), 0)
     answer = desk.refuse(10, 0)
     assert (answer.kind, answer.wait_s) == ("held", LAPSE_S)
     other.hear(desk.broker.ask(other.ask(1, full=True), 1), 1)
@@ -380,13 +545,13 @@ def test_what_a_crashed_holder_drew_stays_drawn() -> None:
 
 
 def test_places_are_lent_whole_and_idle_ones_go_back_but_one() -> None:
-    desk = Desk(Limits(concurrent=3))
-    running = [desk.admit(1, 0) for _ in range(3)]
-    assert desk.refuse(1, 0).kind == "concurrent"
+    desk = Desk(Limits(concurrent=16))
+    running = [desk.admit(1, 0) for _ in range(16)]
+    assert desk.broker._counters[PLACES].left == 0
     for taken in running:
         desk.purse.settle(taken, 1, 0)
     desk.exchange(0)
-    assert desk.broker._counters[PLACES].left == 2
+    assert desk.broker._counters[PLACES].left == 15
 
 
 def test_a_holder_that_was_cut_off_says_what_still_runs() -> None:
@@ -405,12 +570,47 @@ def test_a_broker_that_comes_after_another_lends_nothing_until_the_old_leases_ar
     desk.exchange(0)
     desk.broker = Broker({GLOBAL: RATE}, 1.0, "second", resumed=True)
     answer = desk.refuse(1_000, 1.0)
-    assert answer.wait_s == pytest.approx(LAPSE_S)
+    lacking = 1_000 - desk.have  # what the first one lent is good for a while
+    assert answer.wait_s == pytest.approx(LAPSE_S + lacking / 100, abs=1e-3)
     desk.purse.settle(running, 0, 1.0)
     desk.exchange(1.0)
     assert desk.level == 0, "a mark of another broker means nothing here"
     assert desk.refuse(1_000, 1.0 + LAPSE_S).wait_s == pytest.approx(10, abs=1e-3)
     desk.admit(100, 2.1 + LAPSE_S)
+
+
+def test_who_is_refused_because_the_broker_came_after_another_is_told_so_and_how_long_it_takes() -> None:
+    """They were told that they had used up their tokens, and to come back before there were any."""
+    desk = Desk()
+    desk.broker = Broker({GLOBAL: RATE}, 0.0, "second", resumed=True)
+    quiet = desk.refuse(1_000, 0.5)
+    assert (quiet.kind, quiet.scope) == ("recovering", GLOBAL)
+    assert quiet.wait_s == pytest.approx(LAPSE_S - 0.5 + 10, abs=1e-3), "then it begins to fill"
+    filling = desk.refuse(1_000, LAPSE_S + 4)
+    assert filling.kind == "recovering"
+    assert filling.wait_s == pytest.approx(6, abs=1e-3)
+    desk.admit(1_000, LAPSE_S + 4 + filling.wait_s)
+    assert desk.refuse(1_000, LAPSE_S + 4 + filling.wait_s).kind == "tokens", "these are used up"
+
+
+@pytest.mark.parametrize(
+    ("limits", "drawn", "kind", "wait_s"),
+    [
+        (Limits(concurrent=3), 0, "recovering", LAPSE_S),
+        (Limits(requests_per_min=60), 0, "recovering", LAPSE_S + 1),
+        (Limits(tokens_total=1_000), 0, "recovering", LAPSE_S),
+        (Limits(tokens_total=1_000), 950, "total", math.inf),
+        (Limits(tokens_per_min=60), 0, "never", math.inf),
+    ],
+)
+def test_after_a_restart_each_limit_says_for_itself_what_is_missing(
+    limits: Limits, drawn: int, kind: str, wait_s: float
+) -> None:
+    desk = Desk(limits)
+    desk.broker = Broker({GLOBAL: limits}, 0.0, "second", {GLOBAL: drawn}, resumed=True)
+    answer = desk.refuse(100, 0.0)
+    assert answer.kind == kind
+    assert answer.wait_s == pytest.approx(wait_s, abs=1e-3)
 
 
 def test_a_limit_that_the_broker_does_not_know_is_not_lent_without_end() -> None:
@@ -422,20 +622,77 @@ def test_a_limit_that_the_broker_does_not_know_is_not_lent_without_end() -> None
     desk.admit(1, 1)
 
 
+def clamp(desk: Desk, share: float, now: float) -> None:
+    desk.broker.set_clamp("k", share, now)
+    desk.purse.set_clamp("k", share, now)
+
+
+def of_a_key(limits: Limits) -> Desk:
+    desk = Desk(Limits())
+    desk.broker.set_limits("key:k", limits, 0)
+    desk.purse.set_limits("key:k", limits, 0)
+    return desk
+
+
 def test_changed_limits_a_clamp_and_a_forgotten_key_reach_both() -> None:
-    desk = Desk()
-    mine = Key(id="k", hash=b"", limits=Limits(tokens_per_min=600))
-    desk.broker.set_limits("key:k", mine.limits, 0)
-    desk.broker.set_clamp("k", 0.1, 0)
-    desk.purse.set_clamp("k", 0.1, 0)
-    answer = desk.purse.take(desk.purse.chain(mine, "m", 0), 61, 0)
-    assert isinstance(answer, Refusal)
-    assert (answer.kind, answer.limit) == ("never", 60)
+    desk = of_a_key(Limits(tokens_per_min=600))
+    clamp(desk, 0.1, 0)
+    (pocket,) = desk.purse.chain(KEY, "m", 0).tokens
+    assert (pocket.capacity, pocket.rate) == (600, 1)
     assert desk.broker._counters["tokens|key:k"].left == 60
     desk.broker.forget_key("k", 0)
     desk.purse.forget_key("k")
     assert "tokens|key:k" not in desk.broker._counters
-    assert [pocket.scope for pocket in desk.purse.chain(KEY, "m", 0).tokens] == [GLOBAL]
+    assert [pocket.scope for pocket in desk.purse.chain(KEY, "m", 0).tokens] == []
+
+
+def test_what_fitted_before_a_clamp_fits_in_it_later() -> None:
+    """It was refused for ever, with 400: a clamp took the same share of what may be taken at once."""
+    desk = of_a_key(Limits(tokens_per_min=600))
+    clamp(desk, 0.1, 0)
+    answer = desk.refuse(600, 0)
+    assert answer.kind == "tokens"
+    assert answer.wait_s == pytest.approx(540)
+    desk.admit(600, 541)
+    few = of_a_key(Limits(requests_per_min=5))
+    clamp(few, 0.1, 0)
+    assert few.refuse(1, 0).wait_s == pytest.approx(60), "half of one is there, and one comes in two minutes"
+    few.admit(1, 61)
+
+
+def test_a_clamp_begins_with_its_share_and_is_said_again_without_harm() -> None:
+    desk = of_a_key(Limits(tokens_per_min=600))
+    clamp(desk, 0.1, 0)
+    desk.admit(60, 0)
+    desk.exchange(120)
+    assert desk.broker._counters["tokens|key:k"].left == pytest.approx(120)
+    clamp(desk, 0.1, 120)
+    desk.broker.set_limits("key:k", Limits(tokens_per_min=600), 120)
+    assert desk.broker._counters["tokens|key:k"].left == pytest.approx(120)
+    clamp(desk, 1.0, 120)
+    clamp(desk, 1.0, 121)
+    assert desk.broker._counters["tokens|key:k"].left == pytest.approx(130)
+
+
+def test_a_limit_that_comes_to_a_clamped_key_begins_with_its_share() -> None:
+    desk = Desk(Limits())
+    clamp(desk, 0.1, 0)
+    desk.broker.set_limits("key:k", Limits(tokens_per_min=600), 0)
+    assert desk.broker._counters["tokens|key:k"].left == 60
+
+
+def test_what_is_lent_when_a_clamp_begins_is_part_of_its_share() -> None:
+    desk = of_a_key(Limits(tokens_per_min=600))
+    desk.purse.chain(KEY, "m", 0)
+    desk.exchange(0, {"tokens|key:k": 200})
+    clamp(desk, 0.1, 0)
+    lent = desk.broker._counters["tokens|key:k"]
+    assert isinstance(lent, LentRate)
+    assert lent.left == 60 - 200
+    assert isinstance(desk.try_once(21, 0), Refusal | Short)
+    desk.admit(20, 0)
+    desk.exchange(0)
+    assert lent.left + lent.out == 60 - 20
 
 
 def test_a_key_whose_limits_were_lifted_is_held_to_them_no_longer() -> None:
@@ -453,7 +710,7 @@ def test_a_lowered_limit_takes_back_what_is_not_lent_and_the_rest_as_it_comes_ho
     desk.broker.set_limits(GLOBAL, Limits(tokens_per_min=600), 0)
     assert desk.level == 600 - 3_000
     desk.exchange(0)
-    assert desk.level == 600
+    assert desk.free == 600
 
 
 def test_the_standing_counts_what_is_here_and_what_the_broker_had() -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.core.gateway.picker import Pool
-from holdfast.core.gateway.replicas import Replica, ReplicaSpec
+from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.told import ReplicaSpec
 
 NONE: frozenset[str] = frozenset()
 

@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 from holdfast.core.gateway.prefix import BLOCKS_MAX, COMMON_AFTER, KIB, Places, blocks
-from holdfast.core.gateway.replicas import Replica, ReplicaSpec
+from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.told import ReplicaSpec
 
 TEXT = " ".join(f"word{number}" for number in range(80_000)).encode()
 

@@ -250,11 +250,26 @@ def test_a_clamp_leaves_a_share_of_the_rates_and_is_undone() -> None:
     ledger = Ledger({}, 0)
     ledger.set_clamp("k", 0.1, 0)
     chain = ledger.chain(KEY, "m", 0)
-    assert [bucket.capacity for bucket in chain.tokens + chain.requests] == [60, 6]
-    assert refused(ledger.take(chain, 61, 0)).kind == "never"
-    ledger.set_clamp("k", 1.0, 0)
-    assert [bucket.capacity for bucket in chain.tokens + chain.requests] == [600, 60]
-    assert chain.tokens[0].level_at(60) == 600
+    buckets = chain.tokens + chain.requests
+    assert [(bucket.capacity, bucket.rate) for bucket in buckets] == [(600, 1), (60, 0.1)]
+    assert [bucket.level for bucket in buckets] == [60, 6], "no burst of all that it might have taken"
+    assert refused(ledger.take(chain, 600, 0)).wait_s == pytest.approx(540)
+    admitted(ledger.take(chain, 600, 541))
+    ledger.set_clamp("k", 0.1, 641)
+    assert chain.tokens[0].level_at(641) == pytest.approx(100), "said again it takes nothing"
+    ledger.set_clamp("k", 1.0, 641)
+    assert [(bucket.capacity, bucket.rate) for bucket in buckets] == [(600, 10), (60, 1)]
+    assert chain.tokens[0].level_at(651) == pytest.approx(200)
+
+
+def test_a_limit_that_comes_to_a_clamped_key_begins_with_its_share() -> None:
+    ledger = Ledger({}, 0)
+    chain = ledger.chain(KEY, "m", 0)
+    ledger.set_clamp("k", 0.1, 0)
+    more = replace(KEY, limits=replace(KEY.limits, requests_per_min=None, tokens_per_min=None))
+    ledger.chain(more, "m", 0)
+    chain = ledger.chain(KEY, "m", 0)
+    assert [bucket.level for bucket in chain.tokens + chain.requests] == [60, 6]
 
 
 def test_a_forgotten_key_leaves_nothing_behind() -> None:

@@ -11,7 +11,7 @@ from holdfast.core.gateway.quota import Refusal
 from holdfast.gateway import settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.ask import SHAPES
-from holdfast.gateway.counts import Counted, ServiceCounted
+from holdfast.gateway.counts import Counted, ModelCounted, ServiceCounted
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.metrics import Added
 from holdfast.gateway.replies import refused
@@ -19,7 +19,7 @@ from holdfast.gateway.replies import refused
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "gateway-http.md").read_text(encoding="utf-8")
 SOURCES = sorted((ROOT / "src" / "holdfast" / "gateway").glob("*.py"))
-KINDS = ("tokens", "requests", "concurrent", "total", "never", "unavailable")
+KINDS = ("tokens", "requests", "concurrent", "total", "never", "unavailable", "recovering")
 
 
 def answers() -> Iterator[tuple[int, str]]:
@@ -85,9 +85,8 @@ def test_every_path_of_the_second_listener_has_its_line(tmp_path: Path) -> None:
 
 def metrics(tmp_path: Path) -> dict[str, Metric]:
     keeper = Keeper(settings.Gateway(state=tmp_path))
-    numbers = dict.fromkeys(ServiceCounted.__struct_fields__, 0)
-    more = {"name": "toy", "by_status": {200: 1}, "replicas": (), "first_tokens": [0, 0], "gaps": [0, 0]}
-    counted = ServiceCounted(**(numbers | more))  # type: ignore[arg-type]
+    model = ModelCounted("toy", {200: 1}, 0, 0, [0, 0], 0.0, [0, 0], 0.0)
+    counted = ServiceCounted("toy", models=(model,))
     keeper.seats[0].counted = Counted(0, {401: 1}, (counted,))
     return {metric.name: metric for metric in Added(keeper).collect()}
 

@@ -6,7 +6,8 @@ import pytest
 
 from holdfast.core.gateway.picker import NOBODY, Pool, summed
 from holdfast.core.gateway.prefix import BLOCKS_MAX
-from holdfast.core.gateway.replicas import Load, Replica, ReplicaSpec
+from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.told import Load, ReplicaSpec
 
 TALK = (1, 2, 3, 4)
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.gateway.sse import TAIL_MAX, Events, has_content, text_of, usage_at_end, usage_in
+from holdfast.gateway.sse import TAIL_MAX, Events, has_content, said_in, usage_at_end, usage_in
 
 CHAT = {"object": "chat.completion.chunk", "usage": None}
 ROLE: dict[str, Any] = {**CHAT, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
@@ -72,6 +72,16 @@ def test_usage_beside_content_is_read_and_stays() -> None:
         assert out == data
         assert events.usage is not None
         assert events.usage.total == 4
+
+
+def test_the_usage_of_a_response_is_read_from_its_last_event() -> None:
+    """It stands one level deeper there, and was not found: such streams were booked by a guess."""
+    usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+    said = b"event: response.completed\n" + stream({"type": "x", "response": {"id": "r", "usage": usage}})
+    out, events = through(stream({"type": "y", "response": {"usage": None}}) + said, strip=False)
+    assert out.endswith(said)
+    assert events.usage is not None
+    assert (events.usage.prompt, events.usage.completion, events.usage.total) == (3, 2, 5)
 
 
 def test_a_whole_event_goes_on_at_once_and_half_of_one_waits() -> None:
@@ -153,11 +163,26 @@ def test_the_usage_of_a_long_answer_is_found_at_its_end() -> None:
 
 
 def test_the_text_of_a_chat_is_put_together() -> None:
-    assert (
-        text_of(stream(ROLE, HI, "DONE") + b"data: {\n\ndata: {}\n\n: x\n\n")
-        == HI["choices"][0]["delta"]["content"]
-    )
-    assert text_of(stream(HI, HI, end=b"\r\n")) == 2 * HI["choices"][0]["delta"]["content"]
+    said = HI["choices"][0]["delta"]["content"]
+    assert said_in(stream(ROLE, HI, "DONE") + b"data: {\n\ndata: {}\n\n: x\n\n") == (said, 1, False)
+    assert said_in(stream(HI, HI, END, end=b"\r\n")) == (said + said, 2, False)
+
+
+@pytest.mark.parametrize(
+    "delta", [{"reasoning_content": "hm"}, {"tool_calls": [{"index": 0}]}, {"content": ["no text"]}]
+)
+def test_what_is_said_beside_the_text_is_counted_and_told(delta: dict[str, Any]) -> None:
+    said = HI["choices"][0]["delta"]["content"]
+    assert said_in(stream(ROLE, {"choices": [{"delta": delta}]}, HI)) == (said, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("why", "finished"), [("stop", True), ("tool_calls", True), ("", False), (None, False)]
+)
+def test_a_reason_to_end_is_seen(why: str | None, finished: bool) -> None:
+    last = {"choices": [{"index": 0, "delta": {"content": '"finish_reason":"stop"'}, "finish_reason": why}]}
+    for data in (stream(HI, last), stream(HI, last).replace(b'_reason":', b'_reason": ')):
+        assert through(data, strip=True)[1].finished is finished
 
 
 @pytest.mark.parametrize(
@@ -185,7 +210,16 @@ def test_what_is_no_text_goes_on_and_is_no_exception() -> None:
         out, events = through(odd, odd, strip=strip)
         assert out == odd + odd
         assert events.content
-    assert text_of(odd) == ""
+    assert said_in(odd) == ("", 0, False)
     found = usage_in(odd.removeprefix(b"data: "))
     assert found is not None
     assert found.total == 3
+
+
+def test_a_stream_has_ended_with_or_without_a_space_before_the_word() -> None:
+    for end in (b"data: [DONE]\n\n", b"data:[DONE]\n\n"):
+        events = Events(strip=True)
+        assert events.feed(b'data: {"choices":[{"text":"data:[DONE]"}]}\n\n')
+        assert not events.ended
+        assert events.feed(end) == end
+        assert events.ended

@@ -5,12 +5,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from holdfast.core.gateway.grades import Course
 from holdfast.core.gateway.habits import PROMPT_BITS, Habits, distinct
 from holdfast.core.gateway.signs import amount, days
-from holdfast.core.gateway.zombie import Family, Judgement, Seen, Team, Watch
+from holdfast.core.gateway.zombie import Family, Judgement, Row, Seen, Team, Watch, found_out
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND, Instant
+from holdfast.wire.keys import restored
 
 BEGIN: Instant = 20_458 * DAY
 OFFICE = Team(tuple(1.0 if 8 <= hour < 18 else 0.05 for hour in range(24)))
@@ -478,3 +481,71 @@ def test_habits_that_an_older_gateway_kept_are_read() -> None:
     saved["k"]["rows"] = saved["k"]["rows"][: 4 * 9 * 24]
     again = Watch.load(msgspec.msgpack.encode(saved))
     assert again.judge(KEY, None, 0.0, life.wall) == life.said
+
+
+# what whoever decides for all gateways says
+
+
+def clamped() -> Watch:
+    watch = Watch(shadow=False)
+    watch.courses["k"] = Course(grade=Grade.CLAMP)
+    return watch
+
+
+GOOD, HELD = Key("k", b"", created_at=2), Key("k", b"", created_at=2, grade=Grade.CLAMP)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "looked"),
+    [
+        (HELD, GOOD, True),  # somebody has looked
+        (None, GOOD, True),  # while we were away
+        (GOOD, GOOD, False),  # our own word is on its way
+        (GOOD, restored(GOOD, 5), True),  # and somebody has looked before it came
+        (restored(GOOD, 5), restored(GOOD, 5), False),
+        (None, HELD, False),
+        (GOOD, HELD, False),
+    ],
+)
+def test_a_key_that_is_called_fine_again_was_restored(before: Key | None, now: Key, looked: bool) -> None:
+    watch = clamped()
+    assert watch.heard(before, now, 5 * DAY) is looked
+    assert watch.courses["k"].grade is (Grade.FINE if looked else Grade.CLAMP)
+
+
+def test_one_that_nobody_holds_back_is_not_restored_when_we_first_hear_of_it() -> None:
+    watch = Watch(shadow=False)
+    assert not watch.heard(None, GOOD, 5 * DAY)
+    assert watch.courses == {}
+
+
+def row(grade: Grade, of: Key = GOOD) -> Row:
+    return Row("k", "", "", grade, 0.9, 0, 0, 0, False, "why", "", of.judged_since)
+
+
+def test_what_one_gateway_found_out_all_hold_back_and_never_less_than_before() -> None:
+    assert list(found_out({"k": GOOD}, [row(Grade.CLAMP)])) == [HELD]
+    (suspended,) = found_out({"k": HELD}, [row(Grade.SUSPEND)])
+    assert (suspended.grade, suspended.suspended) == (Grade.SUSPEND, "why")
+    assert list(found_out({"k": suspended}, [row(Grade.CLAMP)])) == []
+    assert list(found_out({"k": GOOD}, [row(Grade.TAG)])) == []
+    assert list(found_out({"k": replace(GOOD, exempt=True), "other": GOOD}, [row(Grade.CLAMP)])) == []
+
+
+def test_what_was_found_out_before_a_key_was_restored_or_made_holds_nothing_back() -> None:
+    looked, again = restored(HELD, 5), replace(GOOD, created_at=7)
+    assert list(found_out({"k": looked}, [row(Grade.CLAMP, GOOD)])) == []
+    assert list(found_out({"k": again}, [row(Grade.SUSPEND, looked)])) == [], "another key under its name"
+    assert list(found_out({"k": looked}, [row(Grade.CLAMP, looked)])) == [replace(looked, grade=Grade.CLAMP)]
+
+
+def test_a_report_says_of_which_life_of_a_key_it_speaks() -> None:
+    life = Played()
+    life.send(1, 20)
+    (said,) = life.watch.report([restored(KEY, BEGIN)], {}, 0.0, life.wall)
+    assert said.since == BEGIN
+
+
+def test_each_restoring_is_later_than_the_last_whatever_the_clock_says() -> None:
+    once = restored(GOOD, 9)
+    assert (once.judged_since, restored(once, 3).judged_since) == (9, 10)

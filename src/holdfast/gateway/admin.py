@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
@@ -23,7 +24,7 @@ from holdfast.gateway.keyring import NotOurs, Unknown
 from holdfast.gateway.metrics import page
 from holdfast.model.gateway import Key, Limits, is_scope
 from holdfast.model.units import Instant
-from holdfast.wire.keys import KeyMade, KeyShown, KeyWanted, Rotation, Suspension, check, shown
+from holdfast.wire.keys import KeyMade, KeyShown, KeyWanted, NotRotatable, Rotation, Suspension, check, shown
 
 BODY_MAX = 65_536
 SCOPES = "global, team:NAME, model:NAME, key:ID, team:NAME/model:NAME or key:ID/model:NAME"
@@ -49,22 +50,34 @@ class Admin:
         self.keeper, self.token = keeper, token
 
     def app(self) -> Starlette:
-        routes = [
-            Route("/healthz", self.healthz),
-            Route("/readyz", self.readyz),
-            Route("/metrics", self.metrics),
-            Route("/v1/services", self.services),
-            Route("/v1/keys", self.keys, methods=["GET"]),
-            Route("/v1/keys", self.make_key, methods=["POST"]),
-            Route("/v1/keys/report", self.report, methods=["GET"]),
-            Route("/v1/keys/{id}", self.delete_key, methods=["DELETE"]),
-            Route("/v1/keys/{id}/rotate", self.rotate, methods=["POST"]),
-            Route("/v1/keys/{id}/suspend", self.suspend, methods=["POST"]),
-            Route("/v1/keys/{id}/restore", self.restore, methods=["POST"]),
-            Route("/v1/limits", self.limits, methods=["GET"]),
-            Route("/v1/limits/{scope:path}", self.set_limits, methods=["PUT"]),
+        routes = [Route(path, of, methods=[method]) for method, path, of, _ in self._paths()]
+        return Starlette(
+            routes=routes,
+            middleware=[Middleware(BaseHTTPMiddleware, dispatch=self.gate)],
+            exception_handlers={404: _nothing_here, 405: _nothing_here},
+        )
+
+    def _paths(self) -> list[tuple[str, str, Callable[[Request], Awaitable[Response]], str]]:
+        return [
+            ("GET", "/", self.contents, "this list"),
+            ("GET", "/healthz", self.healthz, "that it runs"),
+            ("GET", "/readyz", self.readyz, "whether a worker serves"),
+            ("GET", "/metrics", self.metrics, "what it counts, for Prometheus"),
+            ("GET", "/v1/services", self.services, "where it leads to"),
+            ("GET", "/v1/keys", self.keys, "the keys, without their secrets: holdfast keys list"),
+            ("POST", "/v1/keys", self.make_key, "make one: holdfast keys create"),
+            ("GET", "/v1/keys/report", self.report, "which seem to work for nobody: holdfast keys report"),
+            ("DELETE", "/v1/keys/{id}", self.delete_key, "holdfast keys delete"),
+            ("POST", "/v1/keys/{id}/rotate", self.rotate, "holdfast keys rotate"),
+            ("POST", "/v1/keys/{id}/suspend", self.suspend, "holdfast keys suspend"),
+            ("POST", "/v1/keys/{id}/restore", self.restore, "holdfast keys restore"),
+            ("GET", "/v1/limits", self.limits, "holdfast limits list"),
+            ("PUT", "/v1/limits/{scope:path}", self.set_limits, "holdfast limits set"),
         ]
-        return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=self.gate)])
+
+    async def contents(self, request: Request) -> Response:
+        said = {f"{method} {path.replace(':path', '')}": words for method, path, _, words in self._paths()}
+        return give({"is": "the second listener of a gateway: models are asked for at the first", **said})
 
     async def gate(self, request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
         try:
@@ -84,6 +97,8 @@ class Admin:
             return problem(404, f"there is no key {unknown}", "see: holdfast keys list")
         except NotOurs as fixed:
             return problem(409, f"the key {fixed} stands in the configuration", "change it there")
+        except NotRotatable as replaced:
+            return problem(409, str(replaced), replaced.hint)
         except OSError as error:
             return problem(507, f"this could not be written: {error.strerror}")
 
@@ -142,7 +157,7 @@ class Admin:
     async def restore(self, request: Request) -> Response:
         ring = self.keeper.ring
         try:
-            key = ring.restore(request.path_params["id"])
+            key = ring.restore(request.path_params["id"], _wall())
         except NotOurs as fixed:  # its file cannot be changed, but a clamp is not there
             key = ring.get(str(fixed))
         self.keeper.put_key(key)
@@ -176,6 +191,12 @@ class Admin:
     def _shown(self, key: Key) -> KeyShown:
         keeper = self.keeper
         return shown(key, keeper.watch.grades.get(key.id), fixed=key.id in keeper.ring.fixed)
+
+
+async def _nothing_here(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    what = "there is nothing at this path" if status == 404 else "this path does not take this method"
+    return problem(status, what, "see / for what there is")
 
 
 async def _read(request: Request, kind: Any) -> Any:

@@ -6,20 +6,19 @@ there a moment in between.
 """
 
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from holdfast.core.gateway.prefix import blocks
-from holdfast.core.gateway.purse import PurseTaken, Short
-from holdfast.core.gateway.quota import Refusal
 from holdfast.gateway import ask as asks
-from holdfast.gateway import replies
 from holdfast.gateway.book import may_use
 from holdfast.gateway.replies import Answer
 
 if TYPE_CHECKING:
     from holdfast.gateway.exchange import Exchange
+    from holdfast.gateway.service import Service
 
 MODELS = b"/v1/models"
-BORROWS_MAX = 100
+RESPONSES = b"/v1/responses"
 
 
 def admit(exchange: "Exchange") -> None:
@@ -48,12 +47,18 @@ def _known(exchange: "Exchange") -> bool:
 
 
 def _models(exchange: "Exchange") -> None:
-    names = exchange.worker.book.models(exchange.key)
-    wanted = exchange.down.path[len(MODELS) + 1 :].decode("utf-8", "replace")
-    if wanted and wanted not in names:
+    """All that have a name, or the one that is asked for: that may be one of a name with a star."""
+    wanted = unquote(exchange.down.path[len(MODELS) + 1 :].decode("utf-8", "replace"))
+    if wanted and _service_for(exchange, wanted) is None:
         exchange.answer(_no_model(wanted))
     else:
-        exchange.reply(200, exchange.worker.models_page(names, wanted))
+        worker = exchange.worker
+        exchange.reply(200, worker.models_page(worker.book.models(exchange.key), wanted))
+
+
+def _service_for(exchange: "Exchange", model: str) -> "Service | None":
+    """Who answers for it, if whoever asks may use it."""
+    return exchange.worker.book.service_for(model) if may_use(exchange.key, model) else None
 
 
 def _no_model(model: str) -> Answer:
@@ -62,13 +67,14 @@ def _no_model(model: str) -> Answer:
 
 def _path_wanted(exchange: "Exchange", path: bytes) -> None:
     """Any other path belongs to a service as a whole. It counts as a request, and as no tokens."""
-    service = exchange.worker.book.service_at(exchange.down.host, path)
+    worker = exchange.worker
+    service = worker.book.service_at(exchange.down.host, path)
     if service is None:
         exchange.answer(Answer(404, "not_found", "nothing here has this path"))
     elif service.settings.open or _known(exchange):
-        exchange.service = service
+        exchange.service, exchange.of = service, service.of("")
         exchange.cost = 1
-        take(exchange)
+        exchange.take(worker.purse, worker.now())
 
 
 def _model_wanted(exchange: "Exchange") -> None:
@@ -79,12 +85,12 @@ def _model_wanted(exchange: "Exchange") -> None:
         exchange.answer(Answer(400, "invalid_request", str(error), param=error.param or None))
         return
     model = ask.model
-    service = worker.book.service_for(model)
-    if service is None or not may_use(exchange.key, model):
+    service = _service_for(exchange, model)
+    if service is None:
         exchange.answer(_no_model(model))
         return
     settings = service.settings
-    exchange.model, exchange.service = model, service
+    exchange.model, exchange.service, exchange.of = model, service, service.of(model)
     exchange.prompt_bytes, exchange.pieces = asks.prompt_size(exchange.body)
     exchange.outputs = ask.outputs
     exchange.most = ask.most if exchange.down.path != b"/v1/embeddings" else 0
@@ -101,27 +107,9 @@ def _model_wanted(exchange: "Exchange") -> None:
         exchange.prefix = blocks(exchange.body)
     if ask.stream:
         exchange.streams = True
-        exchange.body, wanted = asks.with_usage(exchange.body, ask, all_the_time=settings.usage_all_the_time)
-        exchange.strip = not wanted
-    take(exchange)
-
-
-def take(exchange: "Exchange") -> None:
-    """Reserve it. What is not lent to this worker yet is asked for; many may want the same, so more than once
-    if need be."""
-    worker = exchange.worker
-    now = worker.now()
-    chain = exchange.chain = worker.purse.chain(exchange.key, exchange.model, now)
-    taken = worker.purse.take(chain, exchange.tokens, now)
-    if type(taken) is PurseTaken:
-        exchange.taken = taken
-        exchange.dispatch()
-        return
-    if isinstance(taken, Short):
-        exchange.short += 1
-        if exchange.short <= BORROWS_MAX:
-            worker.borrow(exchange, taken)
-            return
-        taken = Refusal("unavailable", "", 0.0, exchange.tokens, 1.0)
-    assert isinstance(taken, Refusal)
-    exchange.answer(replies.refused(taken, exchange.model or "this path"))
+        if exchange.down.path != RESPONSES:  # its last event tells the usage, and it knows no such option
+            exchange.body, wanted = asks.with_usage(
+                exchange.body, ask, all_the_time=settings.usage_all_the_time
+            )
+            exchange.strip = not wanted
+    exchange.take(worker.purse, worker.now())

@@ -11,43 +11,28 @@ from typing import Any
 
 import msgspec
 
+from holdfast.gateway.shapes import Ask
+
 SHAPES = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings", b"/v1/responses"})
 N_MAX = 128
 USAGE = b'"stream_options":{"include_usage":true}'
 USAGE_ALL_THE_TIME = b'"stream_options":{"include_usage":true,"continuous_usage_stats":true}'
+LENGTHS = ("max_tokens", "max_completion_tokens")
+FORMS = (
+    "echo",
+    "ebnf",
+    "functions",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "regex",
+    "structural_tag",
+    "structured_outputs",
+    "tools",
+)  # beside response_format
 IMAGE = b'"image_url"'
 AUDIO = b'"input_audio"'
-
-
-class StreamOptions(msgspec.Struct):
-    include_usage: bool | None = None
-    continuous_usage_stats: bool | None = None
-
-
-class Ask(msgspec.Struct):
-    model: str
-    stream: bool | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    max_output_tokens: int | None = None
-    n: int | None = None
-    best_of: int | None = None
-    stream_options: StreamOptions | None = None
-
-    @property
-    def outputs(self) -> int:
-        if self.n is None and self.best_of is None:
-            return 1
-        return max(1, self.n or 1, self.best_of or 1)
-
-    @property
-    def most(self) -> int | None:
-        """The most tokens it lets one output have; the largest, if it says it several times."""
-        most = self.max_tokens
-        for other in (self.max_completion_tokens, self.max_output_tokens):
-            if other is not None and (most is None or other > most):
-                most = other
-        return most
 
 
 class NotReadable(Exception):
@@ -64,6 +49,9 @@ _decoder = msgspec.json.Decoder(Ask)
 _anything = msgspec.json.Decoder()
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
+_length = msgspec.json.Decoder(int | None)
+_text = msgspec.json.Decoder(str)
+_content = msgspec.json.Decoder(str | list[msgspec.Raw] | None)
 _true, _false, _null = (msgspec.Raw(word) for word in (b"true", b"false", b"null"))
 
 
@@ -93,7 +81,7 @@ def with_usage(body: bytes, ask: Ask, *, all_the_time: bool = False) -> tuple[by
     wanted = ask.stream_options is not None and bool(ask.stream_options.include_usage)
     if wanted and not all_the_time:
         return body, True
-    if ask.stream_options is not None or b'"stream_options"' in body:
+    if ask.stream_options is not None or body.find(b'"stream_options"') >= 0:
         try:
             return _told_otherwise(body, all_the_time), wanted
         except NOT_JSON:  # a name that is no text: the last of two fields holds
@@ -116,7 +104,7 @@ def _told_otherwise(body: bytes, all_the_time: bool) -> bytes:
 
 def prompt_size(body: bytes) -> tuple[int, int]:
     """Bytes of text, and pictures or sounds. Those are counted by the piece and not by their encoding."""
-    if IMAGE not in body and AUDIO not in body:
+    if body.find(IMAGE) < 0 and body.find(AUDIO) < 0:  # not `in`: see sse
         return len(body), 0
     try:
         everything = _anything.decode(body)
@@ -153,18 +141,58 @@ def _source(inner: Any) -> str:
     return ""
 
 
-def continued(body: bytes, text: str) -> bytes | None:
-    """The same question with the beginning of its answer, for an engine that goes on from there (vLLM and
-    SGLang do). None: it cannot be asked so."""
+def left(body: bytes, made: int) -> int | None:
+    """How many tokens a chat may still have of which so many have come; None: it does not say."""
+    ask = _decoder.decode(body)
+    most = ask.max_completion_tokens or ask.max_tokens  # as engines read it
+    return most - made if most else None
+
+
+def continued(body: bytes, text: str, made: int) -> bytes | None:
+    """The same question with the beginning of its answer, of so many tokens, for an engine that goes on from
+    there (vLLM and SGLang do). It counts what is new, so what may still be said is less by that (and one, if
+    nothing is `left`: look first). None: it cannot be asked so."""
     try:
         fields = _fields.decode(body)
         messages = _items.decode(fields.get("messages", _null))
-    except NOT_JSON:
+        if _has_form(fields) or _anything.decode(fields.get("n", _null)) not in (None, 0, 1):
+            return None
+        for name in LENGTHS:
+            most = _length.decode(fields.get(name, _null))
+            if most is not None and most > 0:
+                fields[name] = msgspec.Raw(b"%d" % max(1, most - made))
+        if fields.get("continue_final_message") == _true:  # the client has begun the answer itself
+            messages = [*messages[:-1], _longer(messages[-1], text)]
+        else:
+            begun = msgspec.json.encode({"role": "assistant", "content": text})
+            messages = [*messages, msgspec.Raw(begun)]
+    except (*NOT_JSON, IndexError):
         return None
-    if _anything.decode(fields.get("n", _null)) not in (None, 0, 1) or "tools" in fields:
-        return None
-    begun = msgspec.json.encode({"role": "assistant", "content": text})
-    fields["messages"] = msgspec.Raw(msgspec.json.encode([*messages, msgspec.Raw(begun)]))
+    fields["messages"] = msgspec.Raw(msgspec.json.encode(messages))
     fields["continue_final_message"] = _true
     fields["add_generation_prompt"] = _false
     return msgspec.json.encode(fields)
+
+
+def _has_form(fields: dict[str, msgspec.Raw]) -> bool:
+    """Must the answer have a form that would begin anew in its middle?"""
+    for name in FORMS:
+        if fields.get(name, _null) not in (_null, _false):
+            return True
+    return _anything.decode(fields.get("response_format", _null)) not in (None, {"type": "text"})
+
+
+def _longer(message: msgspec.Raw, text: str) -> msgspec.Raw:
+    """The last message, gone on with: an engine goes on with no other. An error, if that cannot be."""
+    fields = _fields.decode(message)
+    if _anything.decode(fields.get("role", _null)) != "assistant":
+        raise msgspec.ValidationError("it is no answer")
+    content = _content.decode(fields.get("content", _null))
+    if isinstance(content, list):
+        last = _fields.decode(content[-1])
+        last["text"] = msgspec.Raw(msgspec.json.encode(_text.decode(last.get("text", _null)) + text))
+        longer = msgspec.json.encode([*content[:-1], last])
+    else:
+        longer = msgspec.json.encode((content or "") + text)
+    fields["content"] = msgspec.Raw(longer)
+    return msgspec.Raw(msgspec.json.encode(fields))

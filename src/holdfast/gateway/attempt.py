@@ -7,6 +7,7 @@ tells its exchange that it may win, was turned down, or failed.
 from typing import TYPE_CHECKING
 
 from holdfast.core.gateway.replicas import Replica
+from holdfast.gateway.continued import Rest
 from holdfast.gateway.sse import Events
 from holdfast.gateway.up import Up
 
@@ -19,19 +20,37 @@ HELD_MAX = 262_144  # bytes of an answer that is no stream: more is passed on as
 class Try:
     """The request at one replica."""
 
-    __slots__ = ("events", "exchange", "held", "known", "over", "replica", "size", "started", "tail", "up")
+    __slots__ = (
+        "events",
+        "exchange",
+        "held",
+        "known",
+        "over",
+        "passes",
+        "replica",
+        "rest",
+        "size",
+        "started",
+        "tail",
+        "up",
+    )
 
     def __init__(self, exchange: "Exchange", replica: Replica, now: float) -> None:
         self.exchange, self.replica, self.started = exchange, replica, now
         self.up: Up | None = None
         self.events: Events | None = None
+        self.rest: Rest | None = None  # it goes on where another was cut
         self.held: list[bytes] = []
         self.size = 0
         self.tail = b""
         self.known = self.over = False  # its head was looked at; it has ended
+        self.passes = False  # what comes in whole chunks goes on in them
 
     def replied(self, up: Up, data: bytes, chunk: bytes = b"") -> None:
         exchange = self.exchange
+        if chunk and self.passes and self.events is not None and self.events.plain(data):
+            exchange.passed(len(data), chunk)
+            return
         if not self.known:
             self.known = True
             if up.content_type.startswith(b"text/event-stream"):
@@ -54,7 +73,7 @@ class Try:
             if up.complete or self.size > HELD_MAX:
                 exchange.turned_down(self, up)
         elif events is not None and events.failed:
-            exchange.failed(self, f"it failed: {events.failed}", "error")
+            exchange.failed(self, f"it failed: {events.failed}", "error", exchange.worker.now())
         elif up.complete or self.size > HELD_MAX or (events is not None and events.content):
             exchange.win(self, up)
 
@@ -65,4 +84,5 @@ class Try:
         if up is not None and up.reused and not up.fed and exchange.winner is None:
             exchange.ask_again(self)  # it was closed while it was idle: that says nothing of the replica
             return
-        exchange.failed(self, why, kind or ("connect" if up is None else "lost"))
+        kind = kind or ("connect" if up is None else "lost")
+        exchange.failed(self, why, kind, exchange.worker.now())

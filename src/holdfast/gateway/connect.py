@@ -2,10 +2,11 @@
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.gateway.replicas import Replica
-from holdfast.gateway.service import Service, Target
+from holdfast.gateway.service import Service
+from holdfast.gateway.target import Target
 from holdfast.gateway.up import Up, idle_connection
 
 if TYPE_CHECKING:
@@ -58,17 +59,20 @@ class Connector:
 
     async def _open(self, replica: Replica, target: Target) -> Up:
         loop = self.worker.loop
+        up = Up(replica)
+
+        def made() -> Any:
+            return up
+
         if isinstance(target.address, str):
-            _, up = await loop.create_unix_connection(lambda: Up(replica), target.address)
+            await loop.create_unix_connection(made, target.address)
             return up
         host, port = target.address
         if not target.tls:
-            _, up = await loop.create_connection(lambda: Up(replica), host, port)
+            await loop.create_connection(made, host, port)
             return up
         self._trust = self._trust or trust(self.ca)
-        _, up = await loop.create_connection(
-            lambda: Up(replica), host, port, ssl=self._trust, server_hostname=target.tls
-        )
+        await loop.create_connection(made, host, port, ssl=self._trust, server_hostname=target.tls)
         return up
 
     async def probe(self, service: Service) -> None:
@@ -79,7 +83,7 @@ class Connector:
             for replica, well in zip(replicas, results, strict=True):
                 service.pool.probed(replica, well, self.worker.now())
             if service.waiting:
-                service.pump()
+                service.pump(self.worker.now())
             await asyncio.sleep(service.settings.probe_every_s)
 
     async def _well(self, replica: Replica, service: Service) -> bool:

@@ -1,12 +1,12 @@
 """What a worker counts, as it tells its keeper: the numbers so far, by service."""
 
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.tries import Spread
 
 if TYPE_CHECKING:
     from holdfast.gateway.service import Service
@@ -20,44 +20,48 @@ class ReplicaCounted(msgspec.Struct, frozen=True):
     draining: bool
 
 
+class ModelCounted(msgspec.Struct, frozen=True):
+    """Counters only rise. Spreads are counts by bucket, and their sum."""
+
+    name: str  # as the file names it, a * too; empty: requests for other paths
+    by_status: dict[int, int] = {}
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    first_tokens: list[int] = []
+    first_tokens_s: float = 0.0
+    gaps: list[int] = []
+    gaps_s: float = 0.0
+
+
 class ServiceCounted(msgspec.Struct, frozen=True):
-    """Counters only rise; gauges are as they are now. Spreads are counts by bucket, and their sum."""
+    """Counters only rise; gauges are as they are now."""
 
     name: str
-    requests: int
-    by_status: dict[int, int]
-    prompt_tokens: int
-    completion_tokens: int
-    retries: int
-    hedged: int
-    continued: int
-    in_flight: int
-    queue: int
-    queue_tokens: int
-    oldest_wait_s: float
-    replicas: tuple[ReplicaCounted, ...]
-    first_tokens: list[int]
-    first_tokens_s: float
-    gaps: list[int]
-    gaps_s: float
+    requests: int = 0
+    retries: int = 0
+    hedged: int = 0
+    continued: int = 0
+    in_flight: int = 0
+    queue: int = 0
+    queue_tokens: int = 0
+    oldest_wait_s: float = 0.0
+    replicas: tuple[ReplicaCounted, ...] = ()
+    models: tuple[ModelCounted, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        return sum(each.prompt_tokens + each.completion_tokens for each in self.models)
+
+    @property
+    def first_tokens(self) -> tuple[int, float]:
+        """How many answers have begun, and how long that took them together."""
+        return sum(sum(each.first_tokens) for each in self.models), sum(e.first_tokens_s for e in self.models)
 
 
 class Counted(msgspec.Struct, frozen=True):
     connections: int = 0
     refused: dict[int, int] = {}
     services: tuple[ServiceCounted, ...] = ()
-
-
-COUNTED = (
-    "requests",
-    "prompt_tokens",
-    "completion_tokens",
-    "retries",
-    "hedged",
-    "continued",
-    "first_tokens_s",
-    "gaps_s",
-)
 
 
 def of_the_ended(before: Counted, ended: Counted) -> Counted:
@@ -69,16 +73,36 @@ def of_the_ended(before: Counted, ended: Counted) -> Counted:
 
 
 def _sum(one: ServiceCounted | None, other: ServiceCounted) -> ServiceCounted:
-    at_rest = {"in_flight": 0, "queue": 0, "queue_tokens": 0, "oldest_wait_s": 0.0, "replicas": ()}
     if one is None:
-        return msgspec.structs.replace(other, **at_rest)
-    sums = {name: getattr(one, name) + getattr(other, name) for name in COUNTED}
-    lists = {
-        name: [a + b for a, b in zip(getattr(one, name), getattr(other, name), strict=True)]
-        for name in ("first_tokens", "gaps")
-    }
-    by_status = added((one.by_status, other.by_status))
-    return ServiceCounted(name=one.name, by_status=by_status, **sums, **lists, **at_rest)  # type: ignore[arg-type]
+        one = ServiceCounted(other.name)
+    models = {each.name: each for each in one.models}
+    for each in other.models:
+        models[each.name] = model_sum(each.name, [models.get(each.name, ModelCounted(each.name)), each])
+    return ServiceCounted(
+        one.name,
+        one.requests + other.requests,
+        one.retries + other.retries,
+        one.hedged + other.hedged,
+        one.continued + other.continued,
+        models=tuple(models.values()),
+    )
+
+
+def model_sum(name: str, parts: list[ModelCounted]) -> ModelCounted:
+    return ModelCounted(
+        name,
+        added(part.by_status for part in parts),
+        sum(part.prompt_tokens for part in parts),
+        sum(part.completion_tokens for part in parts),
+        _columns([part.first_tokens for part in parts]),
+        sum(part.first_tokens_s for part in parts),
+        _columns([part.gaps for part in parts]),
+        sum(part.gaps_s for part in parts),
+    )
+
+
+def _columns(lists: list[list[int]]) -> list[int]:
+    return [sum(column) for column in zip_longest(*lists, fillvalue=0)]
 
 
 def added(parts: Iterable[dict[int, int]]) -> dict[int, int]:
@@ -106,9 +130,6 @@ def counted(service: "Service", now: float) -> ServiceCounted:
     return ServiceCounted(
         name=service.name,
         requests=service.requests,
-        by_status=dict(service.by_status),
-        prompt_tokens=service.prompt_tokens,
-        completion_tokens=service.completion_tokens,
         retries=service.retries,
         hedged=service.hedged,
         continued=service.continued,
@@ -120,16 +141,21 @@ def counted(service: "Service", now: float) -> ServiceCounted:
             ReplicaCounted(each.id, each.streams, each.outstanding, _state(each), each.draining)
             for each in (*service.pool.replicas.values(), *service.pool.leaving)
         ),
-        first_tokens=spread(service.first_tokens),
-        first_tokens_s=service.first_tokens.total_s,
-        gaps=spread(service.gaps),
-        gaps_s=service.gaps.total_s,
+        models=tuple(
+            ModelCounted(
+                name,
+                dict(each.by_status),
+                each.prompt_tokens,
+                each.completion_tokens,
+                list(each.first_tokens.counts),
+                each.first_tokens.total_s,
+                list(each.gaps.counts),
+                each.gaps.total_s,
+            )
+            for name, each in service.models.items()
+        ),
     )
 
 
 def _state(replica: Replica) -> str:
     return "ejected" if replica.health.ejected else "ready"
-
-
-def spread(found: Spread) -> list[int]:
-    return list(found.counts)

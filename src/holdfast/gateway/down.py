@@ -56,7 +56,9 @@ class Malformed(Exception):
         self.answer = Answer(status, code, message, close=True)
 
 
-class Down(asyncio.Protocol):
+class Down:
+    """An asyncio.Protocol in all but its base, as `Up` is."""
+
     __slots__ = (
         "again",
         "agent_hash",
@@ -210,7 +212,7 @@ class Down(asyncio.Protocol):
         if self.hops:
             self.forward = without(self.hops, self.forward)
         self.fresh_at = now = self.worker.now()
-        self.deadline = now + BODY_PIECE_WITHIN_S
+        self.deadline = now + min(BODY_PIECE_WITHIN_S, self.worker.wanted.body_within_s)
         if self.wants_continue and self.length:
             self.transport.write(CONTINUE)
 
@@ -335,10 +337,8 @@ class Down(asyncio.Protocol):
             return
         self.worker.counts.refused(answer.status)
         self.transport.write(whole(answer.status, answer.body(), answer.more(), close=True))
-        if not self.transport.can_write_eof():
-            self._close()
-            return
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # TLS ends both ways at once: see `_enough`
+            self.transport.write_eof()
         self.again = None
         self.in_head, self.head_size = True, 0
         self.linger = LINGER_MAX
@@ -348,7 +348,15 @@ class Down(asyncio.Protocol):
         self.linger -= len(data)
         if self.linger < 0:
             self.linger = 0
+            self._enough()
+
+    def _enough(self) -> None:
+        """It had time to read why it was refused. Over TLS it was not told yet that nothing more comes, and
+        is so first."""
+        if self.transport.can_write_eof() or self.transport.is_closing():
             self.transport.abort()
+        else:
+            self._close(LINGER_S)
 
     def finished(self) -> None:
         """The answer is on its way; on to the next request."""
@@ -369,9 +377,9 @@ class Down(asyncio.Protocol):
             data, self.backlog = self.backlog, b""
             self.data_received(data)
 
-    def _close(self) -> None:
+    def _close(self, within_s: float = NOT_READ_S) -> None:
         """When all of it was read, but not whenever that may be."""
-        self.deadline = self.worker.now() + NOT_READ_S
+        self.deadline = self.worker.now() + within_s
         self.transport.close()
 
     @property
@@ -386,8 +394,10 @@ class Down(asyncio.Protocol):
 
     def late(self) -> None:
         """The worker noticed that the deadline is over."""
-        if self.paused or self.linger >= 0 or self.transport.is_closing():
+        if self.paused or self.transport.is_closing():
             self.transport.abort()
+        elif self.linger >= 0:
+            self._enough()
         elif self.head_size or not self.in_head:
             self.refuse(Answer(408, "request_timeout", "the request did not come in time", close=True))
         else:
@@ -406,6 +416,9 @@ class Down(asyncio.Protocol):
             self.exchange.resume()
         elif self.backlog:
             self.worker.loop.call_soon(self._go_on)
+
+    def eof_received(self) -> None:
+        """Whoever says no more has left: the transport is closed."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.worker.downs.discard(self)

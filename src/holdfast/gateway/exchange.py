@@ -1,114 +1,89 @@
-"""One request from its arrival to its end: let in, held, asked of a replica, answered, booked exactly once.
+"""One request from its arrival to its end, in bytes: what is sent to a replica, and what to the client.
 
-    admit ── let in ── (held) ── asked ──┬── answered ── booked
-                │                        └── failed before any content: asked of another
-                └── refused              └── failed after: told in the stream
-
-Nothing of an answer is sent before its first content, so until then another replica may give it. A `Try` is
-the request at one replica; there is one at a time, two while a late one is hedged. Whatever ends it, `_end`
-is reached once: it gives back what was reserved, lets go of the replicas, and counts.
+When what is done, and what happens when something fails, is `core.gateway.course`. A `Try` is the request at
+one replica. Whatever ends it, `_end` is reached once: it closes the course, and counts.
 """
 
 import zlib
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.purse import PurseChain, PurseTaken
+from holdfast.core.gateway.course import Course
+from holdfast.core.gateway.estimate import LEARN_ALL, LEARN_EVERY
+from holdfast.core.gateway.purse import Short
+from holdfast.core.gateway.quota import Refusal
 from holdfast.core.gateway.replicas import Replica
 from holdfast.core.gateway.zombie import Seen
 from holdfast.gateway import ask as asks
 from holdfast.gateway import heads, replies
-from holdfast.gateway.admit import take
 from holdfast.gateway.attempt import Try
+from holdfast.gateway.continued import Before, Rest, same_in_all, too_long
 from holdfast.gateway.glance import look
 from holdfast.gateway.replies import Answer
-from holdfast.gateway.sse import Usage, text_of, usage_at_end, usage_in
+from holdfast.gateway.shapes import Usage
+from holdfast.gateway.sse import Events, said_in, usage_at_end, usage_in
 from holdfast.gateway.up import Up, idle_connection
 from holdfast.model.gateway import Key
 
 if TYPE_CHECKING:
     from holdfast.gateway.down import Down
-    from holdfast.gateway.service import Service
+    from holdfast.gateway.service import OfModel, Service  # noqa: F401, it is in the head of the class
     from holdfast.gateway.worker import Worker
 
-FREED_MAX = 2
-BREATH_S = 0.3  # whoever has just failed it may still be going: a process takes a moment to die
-LEARN_ALL = 1_000  # of the first answers all are learned from, then
-LEARN_EVERY = 8
 TAIL = 4_096  # of a long answer: its usage is there
+CHAT = b"/v1/chat/completions"
+LAST = b"data: [DONE]\n\n"
 ANYBODY = Key("", b"")
 
 
-class Exchange:
+class Exchange(Course[Try, "Service"]):
     """Most requests change few of these: as defaults of the class they cost nothing to begin with."""
 
-    key: Key = ANYBODY
-    service: "Service | None" = None
-    model = ""
-    chain: PurseChain | None = None
-    taken: PurseTaken | None = None
-    short = 0  # how often quota had to be borrowed
-    tokens = 0  # reserved
-    cost = 0  # for the balance between replicas
+    of: "OfModel | None" = None  # where it is counted
     prompt_bytes = 0
     pieces = 0  # pictures and sounds
     most: int | None = None  # tokens of one answer
     outputs = 1
     prefix: tuple[int, ...] | None = None
-    excluded: set[str] | None = None  # replicas that have failed it
-    tried = 0
-    winner: Try | None = None
-    streams = False  # it was asked to
     strip = False  # its usage was not asked for
-    asked = False  # a replica has seen it
-    freed = 0  # how often it was asked again because its replica was gone
     left_early = False
     to_chunk = False
-    over = False
     first_at = 0.0
-    held_since = 0.0
-    not_before = 0.0  # it is not asked again
     sent_body = 0
     status = 0
-    text = ""  # what was said so far, if it may have to be continued
+    keeps_text = False  # it may have to be continued: all of it was kept, whatever the service wants now
+    text = ""  # what was said so far
+    only_text = True  # and nothing else
+    parts = 0  # in so many events of the replica that says it now
+    begun = b""  # the first of it
+    first_body = b""  # if it had to be continued
+    before: Before | None = None  # what the replicas said from which it was continued
+    cut_short: Before | None = None  # the same with the one that says it now, should another be asked
     head = b""
     id = b""
 
     def __init__(self, worker: "Worker", down: "Down") -> None:
         self.worker, self.down = worker, down
         self.started = self.last_at = worker.now()
+        self.key, self.winner = ANYBODY, None
         self.body = down.body
-        self.tries: list[Try] = []
+        self.tries = []
 
     def lent(self) -> None:
         """The broker has answered: try again."""
         if not self.over:
-            take(self)
+            self.take(self.worker.purse, self.worker.now())
+
+    def borrow(self, short: Short) -> None:
+        self.worker.borrow(self, short)
+
+    def refused(self, refusal: Refusal) -> None:
+        self.answer(replies.refused(refusal, self.model or "this path"))
 
     # asked of a replica
 
-    def dispatch(self) -> None:
+    def no_capacity(self) -> None:
         service = self.service
         assert service is not None
-        now = self.worker.now()
-        replica = None
-        if not service.waiting or self.held_since or self.tried:
-            replica = service.pick(self, now)
-        if replica is not None:
-            self._ask(replica, now)
-        elif not self._hold(now):
-            self._no_capacity(service)
-
-    def _hold(self, now: float) -> bool:
-        """It waits until somebody can take it."""
-        service = self.service
-        assert service is not None
-        since = self.held_since or now  # patience is for the whole of it
-        if service.held(self, since):
-            self.held_since = since
-            return True
-        return False
-
-    def _no_capacity(self, service: "Service") -> None:
         if service.empty:
             text = f"{service.name} has no replica at the moment"
             answer = Answer(503, "model_warming", text, "server_error", wait_s=5.0)
@@ -117,37 +92,17 @@ class Exchange:
             answer = Answer(503, "no_capacity", text, "server_error", wait_s=1.0)
         self.answer(answer)
 
-    def wake(self) -> bool:
-        """There may be room now. False: there is not, and it should go on waiting."""
-        service = self.service
-        assert service is not None
-        now = self.worker.now()
-        if now < self.not_before:
-            return False
-        replica = service.pick(self, now, patient=True)
-        if replica is None:
-            return False
-        service.waits.note(now - self.held_since)
-        self._ask(replica, now)
-        return True
-
-    def gave_up_waiting(self) -> None:
-        service = self.service
-        assert service is not None
-        self._no_capacity(service)
-
-    def _ask(self, replica: Replica, now: float) -> None:
-        service = self.service
-        assert service is not None
-        service.pool.dispatch(replica, self.cost)
+    def attempt(self, replica: Replica, now: float) -> Try:
         if self.worker.siblings is not None:
             self.worker.siblings.note(self, replica)
         attempt = Try(self, replica, now)
-        self.tries.append(attempt)
-        self.tried += 1
-        self._connect(attempt)
+        if self.cut_short is not None:
+            self.before, self.cut_short, self.parts = self.cut_short, None, 0
+        if self.before is not None:
+            attempt.rest = Rest(self.before, same_in_all(self.begun))
+        return attempt
 
-    def _connect(self, attempt: Try) -> None:
+    def connect(self, attempt: Try) -> None:
         up = idle_connection(attempt.replica)
         if up is not None:
             self._send(attempt, up)
@@ -176,7 +131,7 @@ class Exchange:
         """The same replica, by another connection."""
         attempt.up, attempt.known = None, False
         attempt.held.clear()
-        self._connect(attempt)
+        self.connect(attempt)
 
     def request_id(self) -> bytes:
         if not self.id:
@@ -190,10 +145,8 @@ class Exchange:
         service, worker, down = self.service, self.worker, self.down
         assert service is not None
         now = worker.now()
-        self.winner = attempt
+        self.chosen(attempt)
         service.answered(attempt.replica, up.status, now)
-        if len(self.tries) > 1:
-            self._drop_others(attempt)
         data = attempt.held[0] if len(attempt.held) == 1 else b"".join(attempt.held)
         attempt.held.clear()
         if self.head:  # it goes on where another was cut
@@ -207,9 +160,11 @@ class Exchange:
         self.status = up.status
         whole = up.complete and attempt.events is None
         if attempt.events is not None:
-            service.began(now - self.started)
+            assert self.of is not None
+            service.began(self.of, now - self.started)
             if service.settings.continues:
-                self.text += text_of(data)
+                self.keeps_text, self.begun = True, data
+                self._keep(data)
         elif whole:
             attempt.tail = data
         else:
@@ -220,6 +175,7 @@ class Exchange:
             down.transport.write(head + data if not up.is_head else head)
             self._complete(attempt, up)
         elif self.to_chunk:
+            attempt.passes = attempt.events is not None and not self.keeps_text
             end = b"0\r\n\r\n" if up.complete else b""
             piece = b"%x\r\n%s\r\n" % (len(data), data) if data else b""
             down.transport.write(head + piece + end)
@@ -230,20 +186,33 @@ class Exchange:
             if up.complete:
                 self._complete(attempt, up)
 
+    def passed(self, size: int, chunk: bytes) -> None:
+        """One more event of a stream, of so many bytes, in the chunk it came in. As little as can be is done
+        here: nothing is done more often."""
+        self._went_on()
+        self.sent_body += size
+        self.down.transport.write(chunk)
+
+    def _went_on(self) -> None:
+        service, of = self.service, self.of
+        assert service is not None
+        assert of is not None
+        now = self.worker.now()
+        service.went_on(of, now - self.last_at)
+        self.last_at = now
+
     def forward(self, attempt: Try, data: bytes, chunk: bytes = b"") -> None:
         """More of an answer that has begun. `chunk`: the same in the frame it came in."""
         up = attempt.up
         assert up is not None
         transport = self.down.transport
         if attempt.events is not None:
+            if data and attempt.rest is not None:
+                data, chunk = attempt.rest.mended(data), b""
             if data:
-                service = self.service
-                assert service is not None
-                now = self.worker.now()
-                service.went_on(now - self.last_at)
-                self.last_at = now
-                if service.settings.continues:
-                    self.text += text_of(data)
+                self._went_on()
+                if self.keeps_text:
+                    self._keep(data)
         else:
             self.last_at = self.worker.now()
             attempt.tail = (attempt.tail + data)[-TAIL:]
@@ -260,6 +229,13 @@ class Exchange:
         elif data:
             transport.write(data)
         self._complete(attempt, up)
+
+    def _keep(self, data: bytes) -> None:
+        text, parts, more = said_in(data)
+        self.text += text
+        self.parts += parts
+        if more:
+            self.only_text = False
 
     def _complete(self, attempt: Try, up: Up) -> None:
         if up.status >= 300:
@@ -279,74 +255,33 @@ class Exchange:
 
     def turned_down(self, attempt: Try, up: Up) -> None:
         """429 or 5xx: another may take it; if none can, this is the answer."""
-        service = self.service
-        assert service is not None
-        now = self.worker.now()
-        service.turned_down(attempt.replica, up, now)
-        others = [each for each in self.tries if each is not attempt]
-        if others:  # the other one of a hedge may still answer
-            self._drop(attempt)
-        elif not (self._may_try_again(now) and self._try_another(attempt, now, hold=up.status == 429)):
-            self.win(attempt, up)
+        self.passed_over(attempt, retry_after_s(up) if up.status == 429 else None, self.worker.now())
 
-    def failed(self, attempt: Try, why: str, kind: str) -> None:
-        service = self.service
-        assert service is not None
-        now = self.worker.now()
-        service.failed(attempt.replica, kind, now)
-        if self.winner is attempt:
-            self._cut(attempt, why)
-        elif len(self.tries) > 1:
-            self._drop(attempt)
-        elif not (self._may_try_again(now, kind) and self._try_another(attempt, now, hold=kind != "error")):
-            self._drop(attempt)
-            text = f"{attempt.replica.id} of {service.name} did not answer: {why}"
-            self.answer(Answer(502, "upstream_failed", text, "server_error", wait_s=1.0))
+    def answer_as_turned_down(self, attempt: Try) -> None:
+        assert attempt.up is not None
+        self.win(attempt, attempt.up)
 
-    def _may_try_again(self, now: float, kind: str = "") -> bool:
-        """Where no connection was made nobody was asked: that is no try. A replica that is gone has left its
-        requests undone: to ask another is no more load than was meant. Twice, for several may go together,
-        and not more often, for the request itself may be what ends them. All else is paid from the budget, so
-        that nobody's trouble becomes everybody's."""
-        service = self.service
-        assert service is not None
-        if kind == "connect":
-            self.tried -= 1
-        elif self.tried >= service.settings.tries:
-            return False
-        elif kind != "lost" or self.freed >= FREED_MAX:
-            return service.may_retry(now)
-        else:
-            self.freed += 1
-        service.retries += 1
-        return True
+    def answer_as_failed(self, attempt: Try, why: str) -> None:
+        assert self.service is not None
+        text = f"{attempt.replica.id} of {self.service.name} did not answer: {why}"
+        self.answer(Answer(502, "upstream_failed", text, "server_error", wait_s=1.0))
 
-    def _try_another(self, attempt: Try, now: float, *, hold: bool) -> bool:
-        """False: there is no other. Then it may wait until one comes, or this one can again."""
-        service = self.service
-        assert service is not None
-        self.excluded = {*(self.excluded or ()), attempt.replica.id}
-        replica = service.pick(self, now)
-        if replica is None:
-            self.excluded = None
-            self.not_before = now + BREATH_S
-            if not (hold and self._hold(now)):
-                return False
-        self._drop(attempt)
-        if replica is not None:
-            self._ask(replica, now)
-        return True
+    def answer_as_late(self, attempt: Try) -> None:
+        self.answer(Answer(504, "upstream_timeout", "it took longer than it may", "server_error"))
 
-    def _cut(self, attempt: Try, why: str) -> None:
-        """After its first content an answer cannot be had again: go on elsewhere if that is asked for, or say
-        what happened and end without [DONE]."""
-        service = self.service
+    def cut(self, attempt: Try, why: str) -> None:
+        """Say what happened, and end without [DONE]; but what has said all ends as it would have."""
+        service, events = self.service, attempt.events
         assert service is not None
-        if attempt.events is not None and self._continue(attempt):
+        usage = events.usage if events is not None else None
+        lacks = self._lacks(attempt)
+        if events is not None and lacks is not None:
+            events.length = events.length or not (events.finished or events.ended)
+            self._write_end(lacks)
+            self._end_with(usage, attempt)
             return
-        usage = attempt.events.usage if attempt.events is not None else None
         self.down.keep_alive = False
-        if attempt.events is not None and not attempt.events.ended:
+        if events is not None:
             text = f"{attempt.replica.id} of {service.name} was lost in the middle of its answer: {why}"
             self._tell(Answer(502, "upstream_lost", text, "server_error"))
             self._end_with(usage, attempt)
@@ -356,77 +291,50 @@ class Exchange:
 
     def _tell(self, answer: Answer) -> None:
         """In a stream, as its end."""
-        event = answer.event()
-        if self.to_chunk:
-            event = b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
-        if not self.down.transport.is_closing():
-            self.down.transport.write(event)
+        self._write_end(answer.event())
 
-    def _continue(self, attempt: Try) -> bool:
-        service = self.service
-        assert service is not None
-        now = self.worker.now()
-        if not (service.settings.continues and self.text) or now - self.started > service.settings.total_s:
+    def _write_end(self, data: bytes) -> None:
+        if self.to_chunk:
+            data = (b"%x\r\n%s\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n"
+        if data and not self.down.transport.is_closing():
+            self.down.transport.write(data)
+
+    def _lacks(self, attempt: Try) -> bytes | None:
+        """What is missing of a stream that has said all it had to say; None: it had more to say."""
+        events = attempt.events
+        if events is None:
+            return None
+        if events.ended:
+            return b""
+        if self.outputs > 1 or self.down.path != CHAT:  # one of several may have finished
+            return None
+        if events.finished:
+            return LAST
+        if self.keeps_text:
+            left = asks.left(self.first_body or self.body, self._so_far(events).made)
+            if left is not None and left <= 0:
+                return too_long(self.begun) + LAST
+        return None
+
+    def _so_far(self, events: Events) -> Before:
+        return (self.before or Before()).and_then(events.usage, self.parts)
+
+    def goes_on(self, attempt: Try) -> bool:
+        if attempt.events is None or not self.text or not self.only_text or self._lacks(attempt) is not None:
             return False
-        if not self._may_try_again(now):
-            return False
-        body = asks.continued(self.down.body, self.text)
+        self.first_body = self.first_body or self.body  # which asks for the usage, as the client may not
+        known = self._so_far(attempt.events)
+        body = asks.continued(self.first_body, self.text, known.made)
         if body is None:
             return False
-        self.excluded = {*(self.excluded or ()), attempt.replica.id}
-        replica = service.pick(self, now)
-        if replica is None:
-            return False
-        self.body, self.winner = body, None
-        service.continued += 1
-        self._drop(attempt)
-        self._ask(replica, now)
+        self.body, self.cut_short = body, known
         return True
 
-    def _ask_another_too(self, service: "Service", now: float) -> bool:
-        """Whoever answers first wins. False: there is no other."""
-        excluded = self.excluded
-        self.excluded = {*(excluded or ()), *(each.replica.id for each in self.tries)}
-        replica = service.pick(self, now)
-        if replica is None:
-            self.excluded = excluded
-            return False
-        self._ask(replica, now)
-        return True
+    def silent_s(self, now: float) -> float:
+        return 0.0 if self.down.paused else now - self.last_at
 
-    def look(self, now: float) -> None:
-        """Is it late? Asked a few times a second."""
-        service = self.service
-        if self.over or service is None or not self.tries:
-            return
-        settings = service.settings
-        if now - self.started > settings.total_s:
-            self._too_late("it took longer than it may")
-        elif self.winner is not None:
-            if not self.down.paused and now - self.last_at > service.stall_s:
-                attempt = self.winner
-                self._release_up(attempt)
-                self.failed(attempt, f"nothing came for {now - self.last_at:.0f} s", "timeout")
-        elif self.streams and now - self.tries[-1].started > settings.first_byte_s:
-            attempt = self.tries[-1]  # what is no stream begins when it is whole
-            self._release_up(attempt)
-            self.failed(attempt, f"nothing came for {settings.first_byte_s:.0f} s", "timeout")
-        elif len(self.tries) == 1:
-            if self.tries[0].replica.lost:
-                if self.tried < settings.tries and self._ask_another_too(service, now):
-                    service.retries += 1
-            elif settings.hedge and service.may_hedge(now - self.started, now):
-                service.hedged += self._ask_another_too(service, now)
-
-    def _too_late(self, why: str) -> None:
-        attempt = self.winner or self.tries[-1]
-        self._release_up(attempt)
-        if self.winner is not None:
-            self._cut(attempt, why)
-        else:
-            self.answer(Answer(504, "upstream_timeout", why, "server_error"))
-
-    def _release_up(self, attempt: Try) -> None:
+    def let_go(self, attempt: Try) -> None:
+        attempt.over = True
         up, attempt.up = attempt.up, None
         if up is not None:
             if self.down.paused:
@@ -434,24 +342,6 @@ class Exchange:
             up.let_go()
 
     # its end
-
-    def _drop_others(self, winner: Try) -> None:
-        for attempt in self.tries[:]:
-            if attempt is not winner:
-                self._drop(attempt)
-
-    def _drop(self, attempt: Try) -> None:
-        """It is not asked there any more."""
-        if attempt.over:
-            return
-        attempt.over = True
-        self.tries.remove(attempt)
-        service = self.service
-        assert service is not None
-        service.pool.release(attempt.replica, self.cost)
-        self._release_up(attempt)
-        if service.waiting:
-            self.worker.pump_soon(service)
 
     def left(self) -> None:
         """The client has gone: upstream shall stop, and what is not known is not given back."""
@@ -463,7 +353,7 @@ class Exchange:
         if attempt is not None:
             self._end_with(usage, attempt)
         else:
-            self._end(None if self.asked else 0)
+            self._end(self._least(0) if self.asked else 0)
 
     def answer(self, answer: Answer) -> None:
         """Our own answer, when there is none from a replica; in its stream, if one has begun it and no other
@@ -472,7 +362,7 @@ class Exchange:
             self.down.keep_alive = False
             answer.code = "upstream_lost"
             self._tell(answer)
-            self._end(None)
+            self._end(self._least(0))
             return
         self.status = answer.status
         self.down.keep_alive = self.down.keep_alive and not answer.close
@@ -482,7 +372,7 @@ class Exchange:
         self.status = status
         down = self.down
         if self.chain is not None:
-            more += replies.standing(self.worker.purse.standing(self.chain, self.worker.now()))
+            more += heads.standing(self.worker.purse.standing(self.chain, self.worker.now()))
         more += b"x-request-id: %s\r\n" % self.request_id()
         if not down.transport.is_closing():
             is_head = down.method == b"HEAD"
@@ -494,12 +384,23 @@ class Exchange:
         total = usage.total if usage is not None else 0
         if usage is None or not total:
             seen = attempt.events.count if attempt.events is not None else 0
-            least = seen + self.worker.estimator.prompt(self.model, self.prompt_bytes, self.pieces)
-            self._end(least if self.model and least > self.tokens else None, attempt, finish=finish)
+            self._end(self._least(seen), attempt, finish=finish)
             return
+        if self.before is not None:
+            usage = self.before.whole(usage)
+            total = max(total, usage.total, self.before.used)
         if not self.left_early and attempt.up is not None and attempt.up.complete:
             self._learn(attempt, usage)
         self._end(total, attempt, usage, finish=finish)
+
+    def _least(self, seen: int) -> int | None:
+        """Of a use that nobody tells: what was seen of it, if that is more than was reserved."""
+        if not self.model:
+            return None
+        least = seen + self.worker.estimator.prompt(self.model, self.prompt_bytes, self.pieces)
+        if self.before is not None:
+            least = max(least + self.before.made, self.before.used)
+        return least if least > self.tokens else None
 
     def _learn(self, attempt: Try, usage: Usage) -> None:
         """From an answer that came whole: how much text a token is, how long answers are, and how fast. Some
@@ -517,7 +418,7 @@ class Exchange:
             usage.completion,
             self.outputs,
         )
-        if attempt.events is not None and self.service is not None:
+        if attempt.events is not None and attempt.rest is None and self.service is not None:
             took = self.last_at - self.first_at
             self.service.pool.learn_speed(attempt.replica, usage.completion - 1, took, self.last_at)
 
@@ -531,20 +432,11 @@ class Exchange:
     ) -> None:
         if self.over:
             return
-        self.over = True
-        worker = self.worker
-        if self.taken is not None:
-            now = worker.now()
-            if self.asked:
-                worker.purse.settle(self.taken, actual, now)
-            else:
-                worker.purse.refund(self.taken, now)
-        service = self.service
+        worker, service = self.worker, self.service
+        self.close(worker.purse, actual, worker.now())
+        if worker.purse.hurries:
+            worker.report()
         if service is not None:
-            for each in self.tries[:]:
-                self._drop(each)
-            if self.held_since:
-                service.unheld(self)
             service.count(self, usage)
         if service is None:
             worker.counts.refused(self.status)
@@ -589,3 +481,10 @@ class Exchange:
         for attempt in self.tries:
             if attempt.up is not None:
                 attempt.up.transport.resume_reading()
+
+
+def retry_after_s(up: Up) -> float:
+    try:
+        return max(0.0, float(up.retry_after))
+    except ValueError:  # it does not say, or says a date
+        return 0.0

@@ -3,13 +3,14 @@ is passed on to another."""
 
 from typing import TYPE_CHECKING
 
+from holdfast.core.gateway.quota import Standing
 from holdfast.gateway import replies
 
 if TYPE_CHECKING:
     from holdfast.gateway.attempt import Try
     from holdfast.gateway.down import Down
     from holdfast.gateway.exchange import Exchange
-    from holdfast.gateway.service import Target
+    from holdfast.gateway.target import Target
     from holdfast.gateway.up import Up
 
 STATUS_LINES = {status: b"HTTP/1.1 %d %s\r\n" % (status, why) for status, why in replies.REASONS.items()}
@@ -59,14 +60,32 @@ def answer(exchange: "Exchange", attempt: "Try", up: "Up", length: int) -> bytes
         exchange.to_chunk = True
     else:
         down.keep_alive = False
-    standing = b""
+    left = b""
     if exchange.chain is not None:
-        standing = replies.standing(worker.purse.standing(exchange.chain, exchange.first_at))
+        left = standing(worker.purse.standing(exchange.chain, exchange.first_at))
     return b"%s%s%s%sx-request-id: %s\r\n%s\r\n" % (
         STATUS_LINES.get(status) or b"HTTP/1.1 %d -\r\n" % status,
         b"".join(up.lines),
         frame,
-        standing,
+        left,
         exchange.request_id(),
         b"" if down.keep_alive else b"connection: close\r\n",
     )
+
+
+def standing(now: Standing) -> bytes:
+    """The headers that say how much is left. Nothing where nothing is limited."""
+    out = b""
+    if now.limit_requests >= 0:
+        out = (
+            b"x-ratelimit-limit-requests: %d\r\nx-ratelimit-remaining-requests: %d\r\n"
+            b"x-ratelimit-reset-requests: %.3fs\r\n"
+            % (now.limit_requests, max(0, now.remaining_requests), now.reset_requests_s)
+        )
+    if now.limit_tokens >= 0:
+        out += (
+            b"x-ratelimit-limit-tokens: %d\r\nx-ratelimit-remaining-tokens: %d\r\n"
+            b"x-ratelimit-reset-tokens: %.3fs\r\n"
+            % (now.limit_tokens, max(0, now.remaining_tokens), now.reset_tokens_s)
+        )
+    return out

@@ -7,7 +7,6 @@ yet reported counts as spent.
 
 import asyncio
 import contextlib
-import os
 import secrets
 import socket
 import sys
@@ -17,9 +16,10 @@ from pathlib import Path
 
 import structlog
 
+from holdfast.core.gateway.lease import LAPSE_S as QUIET_S
 from holdfast.core.gateway.lease import Ask, Broker
 from holdfast.core.gateway.lender import CLAMP_SHARE
-from holdfast.gateway import messages, settings
+from holdfast.gateway import messages, settings, socket_file
 from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.counts import Counted, of_the_ended
 from holdfast.gateway.keyring import Keyring
@@ -235,7 +235,7 @@ class Keeper:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "holdfast.gateway.worker",
+                "holdfast.gateway.process",
                 str(path),
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for us alone: workers end what they have begun
@@ -271,37 +271,48 @@ class Keeper:
     async def running(self) -> AsyncIterator["Keeper"]:
         """Workers serve, until the block ends; then they finish what they have begun."""
         self.wanted.state.mkdir(parents=True, exist_ok=True)
-        self.budgets.begin()
-        path = self.wanted.state / f"keeper-{os.getpid()}.sock"
-        path.unlink(missing_ok=True)
+        if self.budgets.crashed and not self.control:
+            log.warning(
+                "the last gateway here did not end by itself: what is limited is refused until its leases are"
+                " surely over, and limits a minute begin empty",
+                wait_s=QUIET_S,
+            )
+        async with self._reachable() as path:
+            self.budgets.begin()
+            try:
+                async with asyncio.TaskGroup() as group:
+                    keeping = [group.create_task(self._keep(seat, path)) for seat in self.seats]
+                    others = [group.create_task(self._lapse()), group.create_task(self.watch.run())]
+                    try:
+                        ready = await self._all_ready()
+                        if ready:
+                            yield self
+                    finally:
+                        self.closing = True
+                        self.tell_all(messages.Close())
+                        for task in others:
+                            task.cancel()
+                        await asyncio.wait(keeping, timeout=CLOSE_WITHIN_S + 5)
+                        for task in keeping:
+                            task.cancel()
+                if not ready:  # said here: a group of tasks would wrap it
+                    raise CannotStart(f"its workers did not come up within {READY_WITHIN_S:.0f} s")
+            finally:
+                self.watch.save()
+                self.budgets.end(self.broker.drawn())
+
+    @contextlib.asynccontextmanager
+    async def _reachable(self) -> AsyncIterator[Path]:
+        """The address is ours, and workers find us at this place."""
         loop = asyncio.get_running_loop()
-        holder = self._hold_port()
-        server = await loop.create_unix_server(self._welcome, str(path))
-        path.chmod(0o600)
         try:
-            async with asyncio.TaskGroup() as group:
-                keeping = [group.create_task(self._keep(seat, path)) for seat in self.seats]
-                others = [group.create_task(self._lapse()), group.create_task(self.watch.run())]
-                try:
-                    ready = await self._all_ready()
-                    if ready:
-                        yield self
-                finally:
-                    self.closing = True
-                    self.tell_all(messages.Close())
-                    for task in others:
-                        task.cancel()
-                    await asyncio.wait(keeping, timeout=CLOSE_WITHIN_S + 5)
-                    for task in keeping:
-                        task.cancel()
-            if not ready:  # said here: a group of tasks would wrap it
-                raise CannotStart(f"its workers did not come up within {READY_WITHIN_S:.0f} s")
-        finally:
-            server.close()
-            path.unlink(missing_ok=True)
-            holder.close()
-            self.watch.save()
-            self.budgets.end(self.broker.drawn())
+            with contextlib.closing(self._hold_port()), socket_file.kept(self.wanted.state) as path:
+                server = await loop.create_unix_server(self._welcome, str(path))
+                with contextlib.closing(server):
+                    path.chmod(0o600)
+                    yield path
+        except socket_file.Taken as taken:
+            raise CannotListen(str(taken), "stop it, or give this one another --dir") from None
 
     def _welcome(self) -> Link:
         link = Link(messages.ToKeeper)

@@ -56,15 +56,15 @@ class Keyring:
 
     def rotate(self, id: str, wall: Instant, grace_ms: int = GRACE_MS) -> tuple[Key, Key, str]:
         """The old key, which ends after the grace, the new one in its place, and its secret."""
-        old, fresh, secret = keys.rotated(self._own(id), wall, grace_ms)
+        old, fresh, secret = keys.rotated(self._own(id), self.own, wall, grace_ms)
         self._keep({**self.own, old.id: old, fresh.id: fresh})
         return old, fresh, secret
 
     def suspend(self, id: str, why: str) -> Key:
         return self._changed(keys.suspended(self._own(id), why))
 
-    def restore(self, id: str) -> Key:
-        return self._changed(keys.restored(self._own(id)))
+    def restore(self, id: str, wall: Instant) -> Key:
+        return self._changed(keys.restored(self._own(id), wall))
 
     def graded(self, id: str, grade: Grade, suspended: str = "") -> Key:
         return self._changed(msgspec.structs.replace(self._own(id), grade=grade, suspended=suspended))

@@ -46,10 +46,11 @@ def _rates(now: ServiceCounted, before: ServiceCounted | None, for_s: float) -> 
     if before is None or before.requests > now.requests:  # its worker is another one
         before = None
     requests = now.requests - (before.requests if before else 0)
-    tokens = now.prompt_tokens + now.completion_tokens
-    tokens -= before.prompt_tokens + before.completion_tokens if before else 0
-    begun = sum(now.first_tokens) - (sum(before.first_tokens) if before else 0)
-    took_s = now.first_tokens_s - (before.first_tokens_s if before else 0.0)
+    tokens = now.tokens - (before.tokens if before else 0)
+    begun, took_s = now.first_tokens
+    if before is not None:
+        begun_before, took_before_s = before.first_tokens
+        begun, took_s = begun - begun_before, took_s - took_before_s
     return requests / for_s, max(0, tokens) / for_s, max(0.0, 1000 * took_s / begun) if begun > 0 else 0.0
 
 

@@ -3,8 +3,7 @@
 import msgspec
 
 from holdfast.core.gateway.lease import Ask, Grants
-from holdfast.core.gateway.prefix import Went
-from holdfast.core.gateway.replicas import Load
+from holdfast.core.gateway.told import Load, Went
 from holdfast.core.gateway.zombie import Seen
 from holdfast.gateway.counts import Counted
 from holdfast.gateway.settings import Service as ServiceSettings

@@ -9,7 +9,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from holdfast.core.gateway.tries import upper_end
-from holdfast.gateway.counts import ServiceCounted, added
+from holdfast.gateway.counts import ModelCounted, ServiceCounted, added, model_sum
 
 if TYPE_CHECKING:
     from holdfast.gateway.keeper import Keeper
@@ -47,9 +47,11 @@ class Added(Collector):
         yield from _services(by_name)
 
 
-COUNTERS = {
+OF_MODELS = {
     "prompt_tokens": ("holdfast_gateway_prompt_tokens", "Tokens of prompts, as upstream told."),
     "completion_tokens": ("holdfast_gateway_completion_tokens", "Tokens of answers, as upstream told."),
+}
+COUNTERS = {
     "retries": ("holdfast_gateway_retries", "Requests asked of another replica."),
     "hedged": ("holdfast_gateway_hedges", "Late requests asked of a second replica."),
     "continued": ("holdfast_gateway_continued_streams", "Streams that went on at another replica."),
@@ -65,14 +67,44 @@ SPREADS = {
 }
 
 
-def _services(by_name: dict[str, list[ServiceCounted]]) -> Iterator[Metric]:
+def _models(by_name: dict[str, list[ServiceCounted]]) -> Iterator[Metric]:
+    rows = []
+    for service, parts in by_name.items():
+        by_model: dict[str, list[ModelCounted]] = {}
+        for each in (model for part in parts for model in part.models):
+            by_model.setdefault(each.name, []).append(each)
+        rows += [([service, name], model_sum(name, found)) for name, found in by_model.items()]
     requests = CounterMetricFamily(
-        "holdfast_gateway_requests", "Requests for a service, by status.", labels=["service", "status"]
+        "holdfast_gateway_requests",
+        "Requests for a service, by status.",
+        labels=["service", "model", "status"],
     )
-    for name, parts in by_name.items():
-        for status, count in added(part.by_status for part in parts).items():
-            requests.add_metric([name, str(status)], count)
+    for labels, model in rows:
+        for status, count in model.by_status.items():
+            requests.add_metric([*labels, str(status)], count)
     yield requests
+    for field, (title, text) in OF_MODELS.items():
+        counter = CounterMetricFamily(title, text, labels=["service", "model"])
+        for labels, model in rows:
+            counter.add_metric(labels, getattr(model, field))
+        yield counter
+    for field, (title, text) in SPREADS.items():
+        family = HistogramMetricFamily(title, text, labels=["service", "model"])
+        for labels, model in rows:
+            family.add_metric(labels, _buckets(getattr(model, field)), getattr(model, f"{field}_s"))
+        yield family
+
+
+def _buckets(counts: list[int]) -> list[tuple[str, float]]:
+    found, so_far = [], 0
+    for at, count in enumerate(counts):
+        so_far += count
+        found.append((f"{upper_end(at):.6g}" if at < len(counts) - 1 else "+Inf", float(so_far)))
+    return found
+
+
+def _services(by_name: dict[str, list[ServiceCounted]]) -> Iterator[Metric]:
+    yield from _models(by_name)
     for field, (title, text) in COUNTERS.items():
         counter = CounterMetricFamily(title, text, labels=["service"])
         for name, parts in by_name.items():
@@ -90,8 +122,6 @@ def _services(by_name: dict[str, list[ServiceCounted]]) -> Iterator[Metric]:
         oldest.add_metric([name], max(part.oldest_wait_s for part in parts))
     yield oldest
     yield from _replicas(by_name)
-    for field, (title, text) in SPREADS.items():
-        yield _histogram(title, text, field, by_name)
 
 
 def _replicas(by_name: dict[str, list[ServiceCounted]]) -> Iterator[Metric]:
@@ -109,15 +139,3 @@ def _replicas(by_name: dict[str, list[ServiceCounted]]) -> Iterator[Metric]:
             ejected.add_metric([name, replica], sum(each.state == "ejected" for each in seen))
     yield load
     yield ejected
-
-
-def _histogram(title: str, text: str, field: str, by_name: dict[str, list[ServiceCounted]]) -> Metric:
-    family = HistogramMetricFamily(title, text, labels=["service"])
-    for name, parts in by_name.items():
-        counts = [sum(column) for column in zip(*(getattr(part, field) for part in parts), strict=True)]
-        buckets, so_far = [], 0
-        for at, count in enumerate(counts):
-            so_far += count
-            buckets.append((f"{upper_end(at):.6g}" if at < len(counts) - 1 else "+Inf", float(so_far)))
-        family.add_metric([name], buckets, sum(getattr(part, f"{field}_s") for part in parts))
-    return family

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.gateway.view import Change, View
 from holdfast.wire.address import is_loopback
+from holdfast.wire.causes import said_by_the_system
 
 HOPS_MAX = 4
 CONNECT_S = 2.0
@@ -158,4 +159,6 @@ def _read(data: bytes, kind: type[T]) -> T:
 
 
 def _why(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    if isinstance(error, TimeoutError | httpx.TimeoutException):
+        return "it does not answer in time"
+    return said_by_the_system(error) or str(error) or type(error).__name__

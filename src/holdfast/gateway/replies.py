@@ -2,7 +2,8 @@
 
 A limit that was reached is 429 with the true time after which the same request would pass. One that could
 never pass is 400: nobody should try again. A budget that is used up is 429 `insufficient_quota`, which
-clients do not try again either.
+clients do not try again either. Where the caller has used up nothing and whoever counts has only started
+anew, it is 503: it is not the caller's fault.
 """
 
 import math
@@ -10,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.gateway.quota import Refusal, Standing
+from holdfast.core.gateway.quota import Refusal
 
-REASONS = {
+REASONS: dict[int, bytes] = {
     200: b"OK",
     400: b"Bad Request",
     401: b"Unauthorized",
@@ -112,6 +113,15 @@ def refused(refusal: Refusal, model: str) -> Answer:
             "server_error",
             wait_s=1.0,
         )
+    if refusal.kind == "recovering":
+        return Answer(
+            503,
+            "quota_recovering",
+            f"the quota of {where} is being recovered after a restart of whoever counts it, not used up:"
+            f" try again in {refusal.wait_s:.1f} s",
+            "server_error",
+            wait_s=refusal.wait_s,
+        )
     if refusal.kind == "concurrent":
         what = f"{refusal.limit:.0f} requests at a time"
     else:
@@ -134,21 +144,3 @@ def scope_words(scope: str) -> str:
     first, _, model = scope.partition("/model:")
     kind, _, name = first.partition(":")
     return f"{kind} {name}" + (f" for {model}" if model else "")
-
-
-def standing(now: Standing) -> bytes:
-    """The headers that say how much is left. Nothing where nothing is limited."""
-    out = b""
-    if now.limit_requests >= 0:
-        out = (
-            b"x-ratelimit-limit-requests: %d\r\nx-ratelimit-remaining-requests: %d\r\n"
-            b"x-ratelimit-reset-requests: %.3fs\r\n"
-            % (now.limit_requests, max(0, now.remaining_requests), now.reset_requests_s)
-        )
-    if now.limit_tokens >= 0:
-        out += (
-            b"x-ratelimit-limit-tokens: %d\r\nx-ratelimit-remaining-tokens: %d\r\n"
-            b"x-ratelimit-reset-tokens: %.3fs\r\n"
-            % (now.limit_tokens, max(0, now.remaining_tokens), now.reset_tokens_s)
-        )
-    return out

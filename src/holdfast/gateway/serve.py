@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvicorn
 
-from holdfast.gateway import settings
+from holdfast.gateway import native, settings
 from holdfast.gateway.admin import Admin, new_token
 from holdfast.gateway.behind import Behind, following
 from holdfast.gateway.keeper import CannotListen, Keeper
@@ -42,6 +42,7 @@ async def gateway(
     """A gateway that answers, until the block ends; alone, or behind a control plane, for which it waits
     until it has something to go by, or until `stop`."""
     _check_tls(wanted)
+    _check_native()
     listener = _listen(wanted)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(contextlib.closing(listener))
@@ -90,13 +91,19 @@ def _check_tls(wanted: settings.Gateway) -> None:
         raise CannotListen(why, "look at tls and upstream_ca in the file") from None
 
 
+def _check_native() -> None:
+    try:
+        native.found()
+    except native.NotCompiled as error:
+        raise CannotListen(str(error), f"compile, or leave {native.SWITCH} out") from None
+
+
 def _listen(wanted: settings.Gateway) -> socket.socket:
     family = socket.AF_INET6 if ":" in wanted.admin_host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((wanted.admin_host, wanted.admin_port))
-        listener.listen(128)
+        listener.bind((wanted.admin_host, wanted.admin_port))  # until it serves whoever asks is refused
     except OSError as error:
         listener.close()
         where = f"{wanted.admin_host}:{wanted.admin_port}"

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -17,12 +18,13 @@ from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import write_whole
 from holdfast.gateway.plane import Away, ControlPlane, Denied
 from holdfast.gateway.view import NOTHING, Change, View, changed, difference, together
-from holdfast.model.gateway import Grade, Key
+from holdfast.model.gateway import Key
 
 FIRST_WITHIN_S = 3.0
 AGAIN_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 DENIED_AGAIN_S = 5.0
 KEEP_EVERY_S = 1.0
+REMIND_S = 30.0  # so often it is said again that nobody answers
 
 log = structlog.get_logger("holdfast.gateway")
 
@@ -41,7 +43,7 @@ class Watch:
 
     async def begin(self, stop: asyncio.Event) -> None:
         """Not before there is something to go by. Denied: it will not have us, and we know of nothing."""
-        tries = 0
+        tries, began, told_at = 0, self.keeper.now(), -REMIND_S
         while not stop.is_set():
             try:
                 self.apply(await self.plane.view(FIRST_WITHIN_S))
@@ -52,13 +54,29 @@ class Watch:
                     return
                 if isinstance(error, Denied):
                     raise
-                if not tries:
-                    log.warning("waiting for the control plane", why=str(error))
+                now = self.keeper.now()
+                if now - told_at >= REMIND_S:
+                    told_at = now
+                    self._say_that_we_wait(str(error), now - began)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_again(tries)):
                     await stop.wait()
             tries += 1
         raise Stopped
+
+    def _say_that_we_wait(self, why: str, waited_s: float) -> None:
+        """At once, and now and then: whoever started us may look elsewhere meanwhile."""
+        more: dict[str, object] = {"waited_s": round(waited_s)} if waited_s >= 1.0 else {}
+        portless = [url for url in self.plane.urls if urlsplit(url).port is None]
+        if portless:
+            more["hint"] = f"{portless[0]} names no port: a control plane usually listens at 7700"
+        log.warning(
+            "cannot reach the control plane, and nothing is known of an earlier run: it is tried again until"
+            " it answers; Ctrl-C or SIGTERM ends this",
+            control=", ".join(self.plane.urls),
+            why=why,
+            **more,
+        )
 
     def _from_disk(self) -> bool:
         try:
@@ -99,7 +117,8 @@ class Watch:
         """Once, until it is over."""
         if bool(trouble) != bool(self._trouble):
             if trouble:
-                log.warning("the control plane is away; going on without it", why=trouble)
+                text = "the control plane is away: what is known serves on, limits while what was lent lasts"
+                log.warning(text, why=trouble)
             else:
                 log.info("the control plane is back")
         self._trouble = trouble
@@ -153,8 +172,7 @@ class Watch:
             keeper.put_services(services)
 
     def _put(self, before: Key | None, key: Key) -> None:
-        if before is not None and before.grade is not Grade.FINE and key.grade is Grade.FINE:
-            self.keeper.watch.restore(key.id)
+        self.keeper.watch.heard(before, key)
         self.keeper.put_key(key)
 
 

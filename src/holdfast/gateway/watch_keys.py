@@ -1,7 +1,7 @@
 """Looks for keys that work for nobody, and does with them what it may.
 
 Workers tell what they saw; once a minute every key that was used is judged. In shadow (the default) a grade
-is only shown. Else a clamped key gets a tenth of what it may, and a suspended one nothing, until somebody
+is only shown. Else a clamped key gets a tenth of its rates, and a suspended one nothing, until somebody
 restores it.
 """
 
@@ -74,6 +74,12 @@ class KeyWatch:
         except NotOurs:  # it stands in the configuration: a clamp is all we can do
             return
         self.keeper.put_key(changed)
+
+    def heard(self, before: Key | None, key: Key) -> None:
+        """From the control plane."""
+        if self.watch.heard(before, key, _wall()):
+            self.grades.pop(key.id, None)
+            self.keeper.clamp(key.id, 1.0)
 
     def restore(self, key: str) -> None:
         self.watch.restore(key, _wall())

@@ -6,16 +6,13 @@ ends: an orphan would serve by a book that nobody corrects.
 """
 
 import asyncio
-import contextlib
-import gc
 import os
 import random
 import resource
 import ssl
-import sys
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -69,6 +66,7 @@ class Worker:
         self.connector = Connector(self, wanted.upstream_ca)
         self.downs: set[Down] = set()
         self.closing = False
+        self._closed = asyncio.Event()
         self._short: list[Exchange] = []  # they need more than is lent to us
         self._borrowing: list[Exchange] = []  # for these we have asked
         self._wants: dict[str, list[float]] = {}
@@ -152,12 +150,12 @@ class Worker:
         if not self._asked_at:
             self._ask(full=False)
 
-    def _ask(self, *, full: bool) -> None:
+    def _ask(self, *, full: bool, leaving: bool = False) -> None:
         wants = {name: self.purse.worth_asking(name, amounts) for name, amounts in self._wants.items()}
         self._wants.clear()
         self._borrowing, self._short = self._short, []
         now = self.now()
-        ask = self.purse.ask(now, wants, full)
+        ask = self.purse.ask(now, wants, full, leaving)
         if ask.parts or wants:
             self._asked_at = now
             self.link.send(messages.Asked(ask))
@@ -171,8 +169,8 @@ class Worker:
         waiting, self._borrowing = self._borrowing, []
         for exchange in waiting:
             exchange.lent()
-        if self._short and not self._asked_at:
-            self._ask(full=False)
+        if (self._short or self.purse.hurries) and not self._asked_at:
+            self._ask(full=self.purse.hurries)
 
     # who waits for room
 
@@ -183,7 +181,7 @@ class Worker:
 
     def _pump(self, service: Service) -> None:
         self._to_pump.discard(service.name)
-        service.pump()
+        service.pump(self.now())
 
     def wants(self, service: Service) -> None:
         """Somebody waits for this service: the keeper hears of it at once, and again until it has acted."""
@@ -251,7 +249,7 @@ class Worker:
             if self.siblings is not None:
                 self.siblings.tell()
             if ticks % 2 == 0:
-                self._report()
+                self.report()
             if ticks % 10 == 0:
                 self._tell()
 
@@ -263,13 +261,13 @@ class Worker:
                 down.exchange.look(now)
         for service in self.book.services.values():
             if service.waiting:
-                service.pump()
+                service.pump(self.now())
                 self.link.send(messages.Wanting(service.name))
         if self._asked_at and now - self._asked_at > BORROW_WITHIN_S:
             self.purse.silent()
             self._answered()
 
-    def _report(self) -> None:
+    def report(self) -> None:
         """What we have spent, and what of it we hold on to."""
         if not self._asked_at:
             self._ask(full=True)
@@ -294,9 +292,13 @@ class Worker:
     def close(self) -> None:
         """Take nothing new; what runs may end."""
         self.closing = True
+        self._closed.set()
         for down in tuple(self.downs):
             if down.idle:
                 down.transport.close()
+
+    def _down(self) -> Any:
+        return Down(self)
 
     async def serve(self) -> None:
         tls = None
@@ -305,7 +307,7 @@ class Worker:
             tls.load_cert_chain(self.wanted.certificate, self.wanted.key)
             tls.set_alpn_protocols(["http/1.1"])
         server = await self.loop.create_server(
-            lambda: Down(self),
+            self._down,
             self.wanted.host,
             self.wanted.port,
             reuse_port=True,
@@ -315,10 +317,11 @@ class Worker:
         self.link.send(messages.Ready())
         looking = self.loop.create_task(self.look_after())
         try:
-            while not self.closing:
-                await asyncio.sleep(0.05)
-                if looking.done():  # without it nobody would be late any more: end, and begin anew
-                    looking.result()
+            closed = self.loop.create_task(self._closed.wait())
+            await asyncio.wait({looking, closed}, return_when=asyncio.FIRST_COMPLETED)
+            closed.cancel()
+            if looking.done():  # without it nobody would be late any more: end, and begin anew
+                looking.result()
             server.close()
             ends = self.now() + self.wanted.close_within_s
             while not all(down.ended for down in self.downs) and self.now() < ends:
@@ -331,32 +334,6 @@ class Worker:
                 task.cancel()
             for down in tuple(self.downs):
                 down.transport.abort()
-            self._report()
+            self._ask(full=True, leaving=True)
             self._tell()
             await self.link.close()
-
-
-async def main(path: str) -> None:
-    from holdfast.gateway.link import connect
-
-    loop = asyncio.get_running_loop()
-    link, start = await connect(path)
-    worker = Worker(start, link, loop)
-    link.on_message = worker.told
-    link.on_lost = worker.close
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)  # requests leave no circles behind; connections do
-    await worker.serve()
-
-
-if __name__ == "__main__":
-    runner: contextlib.AbstractContextManager[asyncio.Runner]
-    try:
-        import uvloop
-
-        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    except ImportError:
-        runner = asyncio.Runner()
-    with runner as running:
-        running.run(main(sys.argv[1]))

@@ -1,0 +1,89 @@
+"""Clients of a gateway that come over TLS, and are refused while they still send."""
+
+import asyncio
+import contextlib
+import http.client
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from holdfast.gateway.down import Down
+from tests.certificates import self_signed
+from tests.gateway_twins import Notes
+from tests.gateways import CHAT, SECRET, served, service
+from tests.planes import until
+
+BODY = b"x" * 4_000_000
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate, and its key."""
+    files = tmp_path / "cert.pem", tmp_path / "key.pem"
+    for file, content in zip(files, self_signed("toy"), strict=True):
+        file.write_bytes(content)
+    return files
+
+
+async def test_who_sends_too_much_reads_why_it_was_refused(
+    tmp_path: Path, certified: tuple[Path, Path]
+) -> None:
+    trusts = ssl.create_default_context(cafile=str(certified[0]))
+    line = f"POST {CHAT} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {SECRET}\r\n"
+    refusals = {
+        413: f"{line}content-length: {len(BODY)}\r\n\r\n".encode() + BODY,
+        431: f"{line}x: {'y' * 100_000}\r\ncontent-length: {len(BODY)}\r\n\r\n".encode() + BODY,
+        400: b"nonsense\r\n\r\n" + BODY,
+    }
+    tls: dict[str, Any] = {"certificate": certified[0], "key": certified[1]}
+    async with served(tmp_path / "state", service(), body_max=1_000_000, **tls) as (serving, _):
+        found = await asyncio.gather(
+            *(asyncio.to_thread(_answer, serving.url, sent, trusts) for sent in refusals.values())
+        )
+    for status, answer in zip(refusals, found, strict=True):
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+        assert answer.endswith(b"}"), "the whole answer, and an end that is meant"
+
+
+def _answer(url: str, data: bytes, trusts: ssl.SSLContext) -> bytes:
+    """All of it goes out before the first byte of the answer is read, and then all until the end."""
+    parts = httpx.URL(url)
+    with (
+        socket.create_connection((parts.host, parts.port or 0), timeout=30) as plain,
+        trusts.wrap_socket(plain, server_hostname=parts.host, suppress_ragged_eofs=False) as client,
+    ):
+        client.sendall(data)
+        return b"".join(iter(lambda: client.recv(65_536), b""))
+
+
+async def test_it_reads_it_also_where_there_is_no_uvloop(certified: tuple[Path, Path]) -> None:
+    """asyncio's own loop reads nothing of a connection that it closes: what still came was answered with a
+    reset."""
+    loop, worker = asyncio.get_running_loop(), Notes()
+    assert isinstance(loop, asyncio.SelectorEventLoop)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(*certified)
+
+    def made() -> Any:
+        return Down(worker)  # type: ignore[arg-type]
+
+    server = await loop.create_server(made, "127.0.0.1", ssl=tls)
+    trusts = ssl.create_default_context(cafile=str(certified[0]))
+    port = server.sockets[0].getsockname()[1]
+
+    def asked() -> tuple[int, bytes]:
+        client = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=trusts)
+        with contextlib.closing(client):
+            client.request("POST", CHAT, BODY)
+            answer = client.getresponse()
+            return answer.status, answer.read()
+
+    async with server:
+        status, body = await asyncio.to_thread(asked)
+        await until(lambda: not worker.downs)
+    assert status == 413
+    assert b"at most 1000000 bytes" in body
