@@ -1,11 +1,12 @@
 """`holdfast keys` and `holdfast limits` against a real gateway that works alone."""
 
+import functools
 import json
 import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 import typer
 
 from holdfast.cli import complete, where
-from holdfast.cli.main import app, main
+from holdfast.cli.main import app
+from tests.cli_rig import Holdfast, called, without_environment
 from tests.gateways import CHAT, chat
 
 FILE = """
@@ -29,18 +31,6 @@ limits:
 keys:
   - { id: fixed, sha256: "%s", owner: ops }
 """ % ("ab" * 32)
-
-
-class Told:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out.splitlines()[-1])
-
-
-Holdfast = Callable[..., Told]
 
 
 @pytest.fixture(scope="module")
@@ -70,19 +60,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def holdfast(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Holdfast:
     """Runs a command in the folder of the gateway."""
-    for name in ("HOLDFAST_URL", "HOLDFAST_TOKEN", "HOLDFAST_DIR", "HOLDFAST_GATEWAY_DIR"):
-        monkeypatch.delenv(name, raising=False)
+    without_environment(monkeypatch)
     monkeypatch.chdir(folder)
-
-    def run(*words: object) -> Told:
-        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return Told(int(end.value.code or 0), out, err)
-
-    return run
+    return functools.partial(called, capsys, monkeypatch)
 
 
 def asked(folder: Path, secret: str) -> tuple[int, str]:
@@ -100,7 +80,7 @@ def test_a_key_lives_from_its_making_to_its_end(folder: Path, holdfast: Holdfast
     assert made.code == 0
     secret = made.out.strip()
     assert re.fullmatch(r"sk-hf-[\w-]{43}", secret), "the secret alone is on stdout"
-    assert made.err == "key ci: keep it, it is not shown again\n"
+    assert made.err.splitlines()[1:] == ["key ci: keep it, it is not shown again"]
     assert asked(folder, secret) == LET_IN
 
     row = next(line for line in holdfast("keys", "list").out.splitlines() if line.startswith("ci "))
@@ -123,6 +103,15 @@ def test_a_key_lives_from_its_making_to_its_end(folder: Path, holdfast: Holdfast
         assert holdfast("keys", "delete", id).code == 0
     assert asked(folder, secret) == asked(folder, rotated.json["secret"]) == (401, "invalid_api_key")
     assert not re.search(r"^ci ", holdfast("keys", "list").out, re.M)
+
+
+def test_a_key_that_is_rotated_without_grace_ends_at_once(folder: Path, holdfast: Holdfast) -> None:
+    secret = holdfast("keys", "create", "--id", "leaked").out.strip()
+    assert asked(folder, secret) == LET_IN
+    rotated = holdfast("keys", "rotate", "leaked", "--grace", "0s")
+    assert rotated.code == 0, rotated.err
+    assert asked(folder, secret) == (401, "invalid_api_key")
+    assert asked(folder, rotated.out.strip()) == LET_IN
 
 
 def test_limits_of_a_key_and_of_a_team_are_said_and_shown(folder: Path, holdfast: Holdfast) -> None:
@@ -212,7 +201,7 @@ def test_the_token_of_a_gateway_goes_to_nobody_else(tmp_path: Path) -> None:
     (home / "admin-token").write_text("hfg_x\n")
     empty: dict[str, str] = {}
     found = where.keeper_of_keys(folder=tmp_path, environment=empty)
-    assert found == where.Server(("http://10.0.0.1:8081",), "hfg_x", is_gateway=True)
+    assert found._replace(because="") == where.Server(("http://10.0.0.1:8081",), "hfg_x", is_gateway=True)
     assert where.keeper_of_keys("http://10.0.0.2:1", folder=tmp_path, environment=empty).token == ""
     other = {"HOLDFAST_URL": "http://10.0.0.3:1", "HOLDFAST_TOKEN": "t"}
     assert where.keeper_of_keys(folder=tmp_path, environment=other) == where.Server(

@@ -15,26 +15,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.main import main
 from tests.certificates import self_signed
+from tests.cli_rig import Holdfast, Told, called, without_environment
 
 PATIENCE_S = 60.0
 TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\n"
 WEB = f"kind: service\nname: web\nreplicas: 2\nready: {{ http: / }}\n{TINY}"
 WEB += "command: exec python3 -m http.server $PORT\n"
 TICK = "i=0; while true; do i=$((i+1)); echo tick $i $HOLDFAST_REPLICA; sleep 0.2; done"
-
-
-class Told:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out.splitlines()[-1])
-
-
-Holdfast = Callable[..., Told]
 
 
 @contextlib.contextmanager
@@ -79,18 +67,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def holdfast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Holdfast:
-    for name in ("HOLDFAST_URL", "HOLDFAST_TOKEN", "HOLDFAST_CA"):
-        monkeypatch.delenv(name, raising=False)
+    without_environment(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
     def run(folder: Path, *words: object) -> Told:
         monkeypatch.setenv("HOLDFAST_DIR", str(folder))
-        monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, words)])
-        with pytest.raises(SystemExit) as end:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return Told(int(end.value.code or 0), out, err)
+        return called(capsys, monkeypatch, *words)
 
     return run
 
@@ -285,7 +267,9 @@ def test_names_that_do_not_exist_get_the_nearest(holdfast: Holdfast, fleet: Path
         told = holdfast(fleet, *words)
         assert told.code == 2
         assert "error: there is no workload called nobody" in told.err
-    assert "there is no replica called" in holdfast(fleet, "logs", "nobody/0.1").err
+    told = holdfast(fleet, "logs", "nobody/0.1")
+    assert (told.code, told.err.splitlines()[0]) == (2, "error: there is no replica called nobody/0.1")
+    assert told.err.splitlines()[1].startswith("hint: ")
     for command in ("replicas", "events"):
         for option, known in (("--workload", ""), ("--node", "hint: There is: local-")):
             told = holdfast(fleet, command, option, "nope", "--json")
@@ -354,6 +338,31 @@ def test_up_says_when_it_serves_and_when_it_has_ended(tmp_path: Path) -> None:
         watchdog.cancel()
         up.kill()
         up.wait()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("serve", "--port", "0", "--dir", "state"), ("gateway", "--port", "0", "--admin-port", "0")],
+    ids=["serve", "gateway"],
+)
+def test_ctrl_c_is_the_usual_end_of_what_runs_until_it_is_told_to_end(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "gateway.yaml").write_text("services: []\nopen: true\n")
+    command = [sys.executable, "-m", "holdfast.cli.main", *words, "--json"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    watchdog = threading.Timer(PATIENCE_S, server.kill)
+    watchdog.start()
+    try:
+        assert server.stdout is not None
+        assert "http://127.0.0.1:" in server.stdout.readline()
+        server.send_signal(signal.SIGINT)
+        server.communicate()
+        assert server.returncode == 0
+    finally:
+        watchdog.cancel()
+        server.kill()
+        server.wait()
 
 
 # ---- tokens and TLS

@@ -1,5 +1,6 @@
 """The command line as a user meets it: what it prints, how it exits, and that it never shows a traceback."""
 
+import functools
 import json
 import os
 import subprocess
@@ -13,8 +14,9 @@ from typer.testing import CliRunner
 
 from holdfast import __version__
 from holdfast.cli import complete, picture, progress, sim_sweep
-from holdfast.cli.main import app, main
+from holdfast.cli.main import app
 from holdfast.sim import sweep
+from tests.cli_rig import Holdfast, called
 
 ROOT = Path(__file__).resolve().parents[2]
 STORY = ROOT / "scenarios" / "one-node-dies.toml"
@@ -23,31 +25,10 @@ SHORT += '[[workloads]]\nname = "web"\nreplicas = 2\n'
 GONE = SHORT + '[[workloads]]\nname = "once"\nkind = "job"\nprogram = { run = "10s" }\n'
 
 
-class Told:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> Told:
-    monkeypatch.setattr(sys, "argv", ["holdfast", *map(str, words)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return Told(int(end.value.code or 0), out, err)
-
-
 @pytest.fixture
-def holdfast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> "Holdfast":
-    return Holdfast(capsys, monkeypatch)
-
-
-class Holdfast:
-    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.capsys, self.monkeypatch = capsys, monkeypatch
-
-    def __call__(self, *words: str | Path) -> Told:
-        return call(self.capsys, self.monkeypatch, *words)
+def holdfast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Holdfast:
+    """Where the tests are run, for the files of this repository."""
+    return functools.partial(called, capsys, monkeypatch)
 
 
 @pytest.fixture
@@ -63,6 +44,21 @@ def test_help_and_version_are_answers_and_not_errors(holdfast: Holdfast) -> None
         told = holdfast(*words)
         assert told.code == 0
         assert "Usage: holdfast" in told.out
+
+
+@pytest.mark.parametrize("words", [(), ("apply",), ("keys",), ("keys", "create"), ("sim", "run"), ("up",)])
+def test_help_may_be_asked_for_in_short(holdfast: Holdfast, words: tuple[str, ...]) -> None:
+    short, long = holdfast(*words, "-h"), holdfast(*words, "--help")
+    assert (short.code, short.out) == (0, long.out)
+
+
+def test_no_help_shows_an_empty_default(holdfast: Holdfast) -> None:
+    from holdfast.cli.reference import commands
+
+    for name, _ in commands():
+        told = holdfast(*name.split()[1:], "--help")
+        assert told.code == 0
+        assert "()" not in told.out, name
 
 
 def test_the_list_of_commands_fits_a_terminal_and_no_summary_is_cut(

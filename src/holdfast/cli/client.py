@@ -21,6 +21,7 @@ import msgspec
 
 from holdfast.api import shapes
 from holdfast.cli.where import Server, stays_here
+from holdfast.wire.causes import said_by_the_system
 
 T = TypeVar("T")
 HOPS_MAX = 4
@@ -105,7 +106,7 @@ class Client:
                 with self._answered(method, path, content, headers, params or {}, self.timeout) as response:
                     return response.read()
             except httpx.HTTPError as error:
-                raise lost(error) from None
+                raise lost(error, is_gateway=self.server.is_gateway) from None
             except Unanswered as error:
                 if error.status != 503 or time.monotonic() >= ends:
                     raise
@@ -177,16 +178,16 @@ class Client:
                 return session.send(request, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 if not others:
-                    raise self._unreached(error) from None
+                    raise self.unreached(error) from None
                 self.base = others.pop(0)
                 request.url = httpx.URL(self.base + request.url.raw_path.decode("ascii"))
                 request.headers["host"] = request.url.netloc.decode("ascii")
                 session = self._session(self.base)
             except httpx.HTTPError as error:
-                raise lost(error) from None
+                raise lost(error, is_gateway=self.server.is_gateway) from None
 
-    def _unreached(self, error: httpx.HTTPError) -> Unanswered:
-        where = ", ".join(self.server.urls)
+    def unreached(self, error: httpx.HTTPError) -> Unanswered:
+        where = self.server.called if self.server.is_gateway else ", ".join(self.server.urls)
         hint = REACH_GATEWAY_HINT if self.server.is_gateway else REACH_HINT
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return Unanswered(
@@ -239,9 +240,10 @@ def refused(status: int, body: bytes, location: str = "") -> Unanswered:
     return Unanswered(problem.problems or [problem.detail or problem.title], hint, status)
 
 
-def lost(error: httpx.HTTPError) -> Unanswered:
+def lost(error: httpx.HTTPError, *, is_gateway: bool = False) -> Unanswered:
     if isinstance(error, httpx.TimeoutException):
-        return Unanswered(["the control plane took too long to answer"], "if it was an order, look first")
+        who = "gateway" if is_gateway else "control plane"
+        return Unanswered([f"the {who} took too long to answer"], "if it was an order, look first")
     return Unanswered([f"the connection broke: {_why(error)}"], "if it was an order, look first")
 
 
@@ -253,12 +255,7 @@ def read(body: bytes, shape: type[T]) -> T:
 
 
 def _why(error: Exception) -> str:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror.lower()
-        cause = cause.__cause__ or cause.__context__
-    return str(error) or type(error).__name__
+    return said_by_the_system(error) or str(error) or type(error).__name__
 
 
 def _given(params: Mapping[str, Any]) -> dict[str, str]:

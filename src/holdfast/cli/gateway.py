@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from holdfast.gateway.settings import Gateway
 
 FILE = Path("gateway.yaml")
+COMPILE = "python -m holdfast.gateway.compile"
+TRY = "--config examples/gateway.yaml, or --control http://127.0.0.1:7700 to follow a control plane"
 
 
 def gateway(
@@ -67,7 +69,9 @@ def gateway(
         wanted, **{field: value for field, value in given.items() if value is not None}
     )
     if check:
-        print(f"{config or FILE} is good: {len(wanted.services)} services, {len(wanted.keys)} keys")
+        services, keys = len(wanted.services), len(wanted.keys)
+        found = f"{services} service{'s' * (services != 1)}, {keys} key{'s' * (keys != 1)}"
+        print(f"{config or FILE} is good: {found}")
         return
     _serve(wanted, behind, log_json=log_json, json=json)
 
@@ -78,6 +82,8 @@ def _settings(config: Path | None, state: Path, *, alone: bool) -> "Gateway":
 
     if config is None and not alone:
         return files.bare(state)
+    if config is None and not FILE.exists():
+        say.fail([f"expected a file with --config, or --control, got neither, and no {FILE} is here"], TRY)
     try:
         wanted = files.read(config or FILE, state)
     except FileProblem as problem:
@@ -95,6 +101,7 @@ def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None,
 
     from holdfast import wiring
     from holdfast.cli import log_lines
+    from holdfast.gateway import native
     from holdfast.gateway.serve import gateway as serving_of
 
     log_lines.set_up(json=log_json)
@@ -106,9 +113,12 @@ def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None,
     async def serve(stop: asyncio.Event) -> None:
         async with serving_of(wanted, behind, stop) as serving:
             if json:
-                say.as_json({"url": serving.url, "admin_url": serving.admin_url})
+                found = {"url": serving.url, "admin_url": serving.admin_url, "compiled": native.is_there()}
+                say.as_json(found)
             else:
+                how = "compiled" if native.is_there() else f"interpreted: {COMPILE} makes them quicker"
                 print(f"gateway  {serving.url}/v1\nadmin    {serving.admin_url}", file=sys.stderr)
+                print(f"workers  {len(serving.keeper.seats)}, {how}", file=sys.stderr)
             await stop.wait()
 
     with _told(wanted.state):

@@ -94,12 +94,17 @@ def rotate(
     id: Id,
     grace: Annotated[
         str,
-        typer.Option("--grace", metavar="TIME", help="The old one is good for so long.", show_default="`1d`"),
+        typer.Option(
+            "--grace",
+            metavar="TIME",
+            help="The old one is good for so long; 0s: it ends now.",
+            show_default="`1d`",
+        ),
     ] = "",
     json: Json = False,
 ) -> None:
     """Make a key that takes the place of another, with the same rights. Both are good for a while."""
-    lasts = {"grace_ms": say.duration(grace, "--grace")} if grace else {}
+    lasts = {"grace_ms": say.duration(grace, "--grace", least_ms=0)} if grace else {}
     _show_made(api.post(f"{_path(id)}/rotate", lasts), json)
 
 

@@ -17,13 +17,16 @@ app = typer.Typer(help="How much teams, models and all together may take.", rich
 
 Tokens = Annotated[
     int | None,
-    typer.Option("--tokens-per-min", metavar="N", min=0, help="Prompt and answer together.", show_default=""),
+    typer.Option(
+        "--tokens-per-min", metavar="N", min=0, help="Prompt and answer together.", show_default=False
+    ),
 ]
 Requests = Annotated[
-    int | None, typer.Option("--requests-per-min", metavar="N", min=0, help="Requests.", show_default="")
+    int | None, typer.Option("--requests-per-min", metavar="N", min=0, help="Requests.", show_default=False)
 ]
 Concurrent = Annotated[
-    int | None, typer.Option("--concurrent", metavar="N", min=0, help="Requests at a time.", show_default="")
+    int | None,
+    typer.Option("--concurrent", metavar="N", min=0, help="Requests at a time.", show_default=False),
 ]
 TokensTotal = Annotated[
     int | None,
@@ -32,7 +35,7 @@ TokensTotal = Annotated[
         metavar="N",
         min=0,
         help="A budget that does not come back by itself.",
-        show_default="",
+        show_default=False,
     ),
 ]
 TokensBurst = Annotated[

@@ -31,13 +31,13 @@ class Reading:
         self.follow, self.tail, self.json = follow, tail, json
         self.workload = name.partition("/")[0]
         self.only_one = "/" in name
-        self.failed: list[str] = []
+        self.failed: list[Unanswered] = []
         self.begun: set[str] = set()  # those of which something was printed
         self.noted: set[str] = set()
         self.width = 0
 
-    async def run(self) -> list[str]:
-        """Why some could not be read."""
+    async def run(self) -> None:
+        """Unanswered: why some could not be read."""
         found = await self._replicas()
         self.width = max((len(id) for id in found), default=0)
         if not found:
@@ -50,7 +50,16 @@ class Reading:
                     await self._read(id, self.tail)
             else:
                 await self._follow(found)
-        return self.failed
+        if self.failed:
+            raise self._told()
+
+    def _told(self) -> Unanswered:
+        """Of one that was named, as it was answered; of several, that not all could be read."""
+        hint = f"holdfast replicas --workload {self.workload}"
+        if self.only_one:
+            (error,) = self.failed
+            return Unanswered(error.errors, error.hint or hint, error.status)
+        return Unanswered([text for error in self.failed for text in error.errors], hint)
 
     def _session(self) -> httpx.AsyncClient:
         verify = client.trust(self.api.server, self.api.base)
@@ -94,7 +103,7 @@ class Reading:
             if error.may_pass:
                 return found
             if error.status != 404:
-                self.failed += error.errors
+                self.failed.append(error)
             return None
 
     async def _read(self, id: str, tail: int | None) -> None:
@@ -108,7 +117,8 @@ class Reading:
                     self._print(id, line)
         except Unanswered as error:
             if self.only_one or not self.follow:
-                self.failed += [f"{id}: {text}" for text in error.errors]
+                named = [text if id in text else f"{id}: {text}" for text in error.errors]
+                self.failed.append(Unanswered(named, error.hint, error.status))
 
     async def _before_tail(self, id: str, tail: int | None) -> int | None:
         """So many bytes before the end is somewhere in the line before the tail; None: the tail is all there
@@ -159,6 +169,8 @@ class Reading:
                         raise client.refused(response.status_code, await response.aread(), location)
                     url = httpx.URL(urljoin(str(url), location))
                     self.api.base = client.origin(str(url))
+        except httpx.ConnectError as error:
+            raise self.api.unreached(error) from None
         except httpx.HTTPError as error:
             raise client.lost(error) from None
 

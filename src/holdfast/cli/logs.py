@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli import complete, say
+from holdfast.cli import complete
 from holdfast.cli.talk import talks
 
 if TYPE_CHECKING:
@@ -37,7 +37,4 @@ def logs(
 
     from holdfast.cli.log_streams import Reading
 
-    reading = Reading(api, name, follow=follow, tail=tail, json=json)
-    failed = asyncio.run(reading.run())
-    if failed:
-        say.fail(failed, f"holdfast replicas --workload {reading.workload}", say.FAILED)
+    asyncio.run(Reading(api, name, follow=follow, tail=tail, json=json).run())

@@ -22,6 +22,7 @@ from holdfast.cli.events import events
 from holdfast.cli.explain import explain
 from holdfast.cli.gateway import gateway
 from holdfast.cli.logs import logs
+from holdfast.cli.replay import replay
 from holdfast.cli.say import BAD_INPUT, FAILED, INTERRUPTED
 from holdfast.cli.serve import serve
 from holdfast.cli.sim import app as sim_app
@@ -40,6 +41,7 @@ app = typer.Typer(
     help="Say what must stay up and what you will pay, and it stays up.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},  # what is below takes them over
 )
 COMMANDS: dict[str, Callable[..., None]] = {
     "up": up,
@@ -60,6 +62,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "events": events,
     "explain": explain,
     "logs": logs,
+    "replay": replay,
     "scale": orders.scale,
     "signal": orders.signal,
     "pause": orders.pause,

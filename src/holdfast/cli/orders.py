@@ -20,6 +20,7 @@ WorkloadName = Annotated[
 ]
 
 
+POOLS = "holdfast delete pool NAME; holdfast pools lists them"
 SIGNAL_MAX = 1e12  # the API takes no larger one
 
 
@@ -200,12 +201,21 @@ def delete(
     `holdfast drain` does it, and let go; then it is forgotten."""
     import msgspec
 
+    from holdfast.cli.client import Unanswered
+
     patience_ms = say.duration(timeout, "--timeout")
     pools = len(names) > 1 and names[0] == "pool"
     path, gone = (_pool, _until_forgotten) if pools else (_workload, _until_gone)
     words = "is being deleted: its nodes are emptied and let go" if pools and not wait else "is deleted"
     names = names[pools:]
-    answers = [api.delete(path(name)) for name in names]
+    try:
+        answers = [api.delete(path(name)) for name in names]
+    except Unanswered as error:
+        if error.status == 404 and names == ["pool"]:
+            say.fail(
+                ["expected the name of a pool after pool, got nothing; and no workload is called pool"], POOLS
+            )
+        raise
     for name in names if wait else ():
         gone(api, name, patience_ms)
     if json:

@@ -11,12 +11,14 @@ from holdfast.cli.talk import CONNECTION
 
 HEAD = """# The command line
 
-Every command takes `--help`, and every one but `agent` takes `--json`: then the last line of the output is
-one JSON value (of `logs` and `events -f`, every line is one). Exit codes: 0 all is well, 1 it could not be
-done or a promise was broken, 2 the input is wrong, 130 interrupted. Errors go to stderr as `error:` and
-`hint:` lines. Colours and bars are for terminals; what is piped is plain, and no line is cut.
-`holdfast --install-completion` teaches your shell to complete commands, options, files, and the names of
-nodes, workloads, replicas, pools and keys.
+Every command takes `--help` (`-h`), and every one but `agent` takes `--json`: then the last line of the
+output is one JSON value (of `logs` and `events -f`, every line is one). Exit codes: 0 all is well, 1 it could
+not be done or a promise was broken, 2 the input is wrong (a name that nobody knows, for one), 130 broken off
+with Ctrl-C. For what runs until it is told to end (`up`, `serve`, `agent`, `gateway`) Ctrl-C is the usual
+end: once it serves, it exits with 0.
+Errors go to stderr as `error:` and `hint:` lines. Colours and bars are for terminals; what is piped is plain,
+and no line is cut. `holdfast --install-completion` teaches your shell to complete commands, options, files,
+and the names of nodes, workloads, replicas, pools and keys.
 
 Commands that talk to a control plane take these as well, and look further if they are not given:
 
@@ -26,6 +28,10 @@ Commands that talk to a control plane take these as well, and look further if th
 | `--token TOKEN` | the file `token` beside that `url` | {token} |
 | `--ca FILE` | what the system trusts | {ca} |
 | `--insecure` | | {insecure} |
+
+`keys` and `limits` ask a gateway that works alone if one has left its address in `.holdfast-gateway` of this
+folder or one above, else the control plane. Where such a folder is there and neither `--gateway` nor `--url`
+(or its variable) names anybody, they say on stderr whom they ask.
 
 The environment says what options do not:
 

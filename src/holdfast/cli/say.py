@@ -38,11 +38,11 @@ def raw(body: bytes) -> None:
     print(body.decode())
 
 
-def duration(text: str, option: str) -> int:
+def duration(text: str, option: str, least_ms: int = 1) -> int:
     """Milliseconds."""
     from holdfast.files.leaf import duration as kind
 
-    form = kind(1, "90s")
+    form = kind(least_ms, "90s")
     try:
         value = form.read(text)
     except (ValueError, OverflowError):

@@ -10,23 +10,35 @@ from holdfast.cli import say
 Dir = Annotated[
     Path, typer.Option("--dir", metavar="DIR", envvar="HOLDFAST_DIR", help="Where its files are kept.")
 ]
+Database = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        envvar="HOLDFAST_DATABASE",
+        show_default="SQLite in --dir",
+        help="sqlite:///FILE or postgresql://USER@HOST/NAME.",
+    ),
+]
 Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any that is free.")]
+LeaderTimeout = Annotated[
+    float,
+    typer.Option(
+        "--leader-timeout",
+        metavar="SECONDS",
+        min=2,
+        max=60,
+        help="Another leads when the leader was not heard for this long. The same for all of a database;"
+        " longer where that is slow.",
+    ),
+]
 
 
 def serve(
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Port = 7700,
     dir: Dir = Path(".holdfast"),
-    database: Annotated[
-        str,
-        typer.Option(
-            "--database",
-            metavar="URL",
-            envvar="HOLDFAST_DATABASE",
-            show_default="SQLite in --dir",
-            help="sqlite:///FILE or postgresql://USER@HOST/NAME.",
-        ),
-    ] = "",
+    database: Database = "",
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", show_default="HOST:PORT", help="Of this one; unique.")
     ] = "",
@@ -43,6 +55,7 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS or tokens.")
     ] = False,
+    leader_timeout: LeaderTimeout = 3,
     log_json: Annotated[
         bool | None, typer.Option("--log-json/--log-text", help="JSON unless on a terminal.")
     ] = None,
@@ -66,6 +79,7 @@ def serve(
         key=tls_key,
         tokens=tokens,
         insecure=insecure,
+        leader_ttl_ms=round(leader_timeout * 1000),
     )
 
     async def work(stop: asyncio.Event) -> None:

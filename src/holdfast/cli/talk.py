@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -10,7 +11,8 @@ import typer
 from holdfast.cli import say
 
 if TYPE_CHECKING:
-    pass
+    from holdfast.cli.client import Client
+    from holdfast.cli.where import Server
 
 Url = Annotated[
     str, typer.Option("--url", metavar="URL", help="The control plane, or several (a,b); $HOLDFAST_URL.")
@@ -79,15 +81,36 @@ def _talks(command: Callable[..., None], options: dict[str, tuple[Any, object]])
 _LATER: dict[str, Any] = {"Client": object}
 
 
+def _ask(command: Callable[..., None], api: "Client", given: dict[str, Any]) -> None:
+    try:
+        command(api, **given)
+    finally:
+        api.close()
+
+
+def _ask_for_keys(command: Callable[..., None], server: "Server", given: dict[str, Any]) -> None:
+    """Keys are a gateway's own or the control plane's: who was asked is said where nobody named them, and
+    with whatever they refuse."""
+    from holdfast.cli import client
+
+    if server.because:
+        print(f"asking {server.called}{server.because}", file=sys.stderr)
+    try:
+        _ask(command, client.Client(server), given)
+    except client.Unanswered as error:
+        if error.status:
+            error.errors = [f"{text} (asked: {server.called})" for text in error.errors]
+        raise
+
+
 def with_server(command: Callable[..., None], to: dict[str, Any], given: dict[str, Any]) -> None:
     from holdfast.cli import client, where
 
     try:
-        api = client.Client(where.keeper_of_keys(**to) if "gateway" in to else where.server(**to))
-        try:
-            command(api, **given)
-        finally:
-            api.close()
+        if "gateway" in to:
+            _ask_for_keys(command, where.keeper_of_keys(**to), given)
+        else:
+            _ask(command, client.Client(where.server(**to)), given)
     except where.BadAddress as error:
         say.fail([str(error)], f"--url {where.USUAL}")
     except client.Unanswered as error:

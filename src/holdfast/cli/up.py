@@ -2,7 +2,7 @@
 nodes of other pools that it launched."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -30,8 +30,9 @@ def up(
 ) -> None:
     """Keep a small fleet on this machine. Try everything on it, kill its nodes, see what happens. Ctrl-C ends
     all that it launched, also machines of pools that were applied to it, within two minutes; a second one
-    does not wait for them. What could not be ended is named, and is found again by the next start with the
-    same --dir. For machines that are to outlive the control plane there is `holdfast serve`."""
+    does not wait for them. A closed terminal and SIGTERM do the same. What could not be ended is named, and
+    is found again by the next start with the same --dir. For machines that are to outlive the control plane
+    there is `holdfast serve`."""
     import asyncio
     from functools import partial
 
@@ -55,9 +56,9 @@ def up(
                 await stop.wait()
                 telling.cancel()
                 if not json:
-                    print("\nstopping: nodes and what runs on them end too", flush=True)
+                    _say("\nstopping: nodes and what runs on them end too")
         if not json:
-            print("stopped", flush=True)
+            _say("stopped")
 
     run(work, leaving.hurry)
     if leaving.left:
@@ -65,13 +66,24 @@ def up(
         say.fail(lines, f"holdfast up --dir {dir} finds it again; or end it where it runs", say.FAILED)
 
 
-def _say(text: str, *, err: bool) -> None:
+def _say(text: str, *, err: bool = False) -> None:
     """Also when nobody reads any more: what is to be ended is."""
-    import contextlib
     import sys
 
-    with contextlib.suppress(BrokenPipeError):
-        print(text, file=sys.stderr if err else sys.stdout, flush=True)
+    file = sys.stderr if err else sys.stdout
+    try:
+        print(text, file=file, flush=True)
+    except BrokenPipeError:
+        _to_nobody(file)
+
+
+def _to_nobody(file: TextIO) -> None:
+    """What is left in it would be written when Python ends, and fail once more."""
+    import os
+
+    nobody = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nobody, file.fileno())
+    os.close(nobody)
 
 
 def pool(nodes: int, cpus: float, memory: str) -> "Pool":
@@ -93,13 +105,12 @@ def pool(nodes: int, cpus: float, memory: str) -> "Pool":
 
 async def _talk(plane: "Plane", local: "Pool", stop: "asyncio.Event", *, quiet: bool, json: bool) -> None:
     """`| head` has seen enough: then we end as with Ctrl-C, and leave nothing behind."""
-    import os
     import sys
 
     try:
         await _tell(plane, local, quiet=quiet, json=json)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _to_nobody(sys.stdout)
         stop.set()
 
 

@@ -7,6 +7,7 @@ else, and the token of a folder for a control plane that is neither that folder'
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ FOLDER = ".holdfast"
 GATEWAY_FOLDER = ".holdfast-gateway"
 USUAL = "http://127.0.0.1:7700"
 LONGEST = 10_000  # characters in such a file
+HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+(%[\w.-]+)?")
+MISSPELT = re.compile(r"https?(:(?!//)|/)", re.IGNORECASE)  # else http would be taken for a host
 
 
 class BadAddress(Exception):
@@ -30,6 +33,11 @@ class Server(NamedTuple):
     ca: str = ""
     insecure: bool = False
     is_gateway: bool = False  # one that works alone: it knows keys and limits, and nothing else
+    because: str = ""  # why it is asked, where nobody named it and it could have been another
+
+    @property
+    def called(self) -> str:
+        return f"the {'gateway' if self.is_gateway else 'control plane'} at {', '.join(self.urls)}"
 
 
 def server(
@@ -70,11 +78,17 @@ def keeper_of_keys(
     home = next((place for place in places if _is_ours(place / "admin-url")), None)
     noted = _noted(home, "admin-url")
     if not gateway and (url or environment.get("HOLDFAST_URL") or not noted):
-        return server(url, token, ca, insecure, folder=folder, environment=environment)
+        found = server(url, token, ca, insecure, folder=folder, environment=environment)
+        there = next((place for place in places if place.is_dir()), None)
+        if url or environment.get("HOLDFAST_URL") or there is None:
+            return found
+        why = f": the gateway of {_near(there, start)} does not run, or follows a control plane"
+        return found._replace(because=why)
+    because = f", by {_near(home / 'admin-url', start)}" if home is not None and not gateway else ""
     chosen = _checked(gateway or noted)
     if not token and (chosen == noted.rstrip("/") or stays_here(chosen)):
         token = _noted(home, "admin-token")
-    return Server((chosen,), token.strip(), ca, insecure, is_gateway=True)
+    return Server((chosen,), token.strip(), ca, insecure, is_gateway=True, because=because)
 
 
 def stays_here(url: str) -> bool:
@@ -86,7 +100,8 @@ def _checked(url: str) -> str:
     full = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(full)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        fine = parts.scheme in ("http", "https") and parts.port != 0 and not (parts.query or parts.fragment)
+        fine = fine and HOST.fullmatch(parts.hostname or "") is not None and not MISSPELT.match(text)
     except ValueError:
         fine = False
     if not fine:
@@ -101,6 +116,10 @@ def _homes(start: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     for home in (*places, *(folder / FOLDER for folder in (start, *start.parents))):
         if _is_ours(home / "url"):
             yield home
+
+
+def _near(path: Path, start: Path) -> str:
+    return str(path.relative_to(start) if path.is_relative_to(start) else path)
 
 
 def _is_ours(file: Path) -> bool:

@@ -6,6 +6,7 @@ A secret is made here, shown once, and kept nowhere: everybody else has its hash
 
 import re
 import secrets
+from collections.abc import Container
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +20,14 @@ GRACE_MS = 1 * DAY  # a rotated key is good for so long beside its successor
 LONGEST_MS = 3650 * DAY
 MOST = 10**15  # of anything that is limited
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # as in files: it is part of addresses and of scopes
+
+
+class NotRotatable(Exception):
+    """No key can take its place; `hint` says what to do instead."""
+
+    def __init__(self, why: str, hint: str) -> None:
+        super().__init__(why)
+        self.hint = hint
 
 
 class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -116,8 +125,19 @@ def made(wanted: KeyWanted, wall: Instant) -> tuple[Key, str]:
     return key, secret
 
 
-def rotated(old: Key, wall: Instant, grace_ms: int = GRACE_MS) -> tuple[Key, Key, str]:
-    """The old key, which ends after the grace, the new one in its place, and its secret."""
+def rotated(old: Key, known: Container[str], wall: Instant, grace_ms: int = GRACE_MS) -> tuple[Key, Key, str]:
+    """The old key, which ends after the grace, the new one in its place, and its secret. The new one is good
+    for as long as the old one was made for: so not of one that ends because it was replaced, or has ended.
+    `known`: the ids of all keys there are."""
+    if old.replaced_at:
+        by, instead = f" by {old.replaced_by}" * bool(old.replaced_by), old.replaced_by or "its successor"
+        where = "" if old.replaced_by else ": holdfast keys list shows it"
+        hint = f"rotate {instead} instead{where}"
+        if old.replaced_by and old.replaced_by not in known:
+            hint = "that one is gone: make another with holdfast keys create"
+        raise NotRotatable(f"the key {old.id} was replaced{by} already", hint)
+    if old.expires_at and old.expires_at <= wall:
+        raise NotRotatable(f"the key {old.id} has expired", "make another: holdfast keys create")
     secret = PREFIX + secrets.token_urlsafe(32)
     fresh = replace(
         old,
@@ -130,19 +150,16 @@ def rotated(old: Key, wall: Instant, grace_ms: int = GRACE_MS) -> tuple[Key, Key
     )
     ends = wall + grace_ms
     ends = min(ends, old.expires_at) if old.expires_at else ends
-    return replace(old, replaced_at=wall, expires_at=ends), fresh, secret
+    return replace(old, replaced_at=wall, replaced_by=fresh.id, expires_at=ends), fresh, secret
 
 
 def suspended(key: Key, why: str) -> Key:
     return replace(key, suspended=why or "by an operator")
 
 
-def restored(key: Key) -> Key:
-    return replace(key, suspended="", grade=Grade.FINE)
-
-
-def graded(key: Key, grade: Grade, suspended: str) -> Key:
-    return replace(key, grade=grade, suspended=suspended)
+def restored(key: Key, wall: Instant) -> Key:
+    """Later than the last time by any clock: what was found out before that is told by it."""
+    return replace(key, suspended="", grade=Grade.FINE, restored_at=max(wall, key.judged_since + 1))
 
 
 def limited(key: Key, limits: Limits) -> Key:

@@ -1,0 +1,170 @@
+"""Events and logs: followed, cut to their tail, and asked for by names that nobody knows."""
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+
+from holdfast.api import shapes
+from holdfast.cli import events
+from tests.cli_rig import (
+    Answer,
+    Holdfast,
+    gives,
+    line,
+    listening,
+    node,
+    problem,
+)
+
+
+def test_server_sent_events_are_read_whole_or_not_at_all() -> None:
+    text = ": hi\n\nid: 5.1\nevent: x\ndata: {\ndata: }\n\n: still here\n\nid: 6\ndata:1\n\nid: 7\ndata: 2"
+    assert list(events.parsed(iter(text.split("\n")))) == [("5.1", b"{\n}"), ("6", b"1")]
+
+
+def test_following_goes_on_after_a_break_without_losing_or_doubling_a_line(holdfast: Holdfast) -> None:
+    def sse(id: str, seq: int) -> bytes:
+        return b"id: %b\nevent: event\ndata: %b\n\n" % (id.encode(), msgspec.json.encode(line(seq)))
+
+    answers = [
+        (200, {}, sse("4.1", 4)),
+        problem(503, "nobody leads"),
+        (200, {}, sse("4", 4) + sse("5", 5)),
+        problem(401, "the token has expired"),
+    ]
+    seen: list[Answer] = []
+
+    def answer(method: str, path: str) -> Answer:
+        if path.startswith("/v1/events?limit"):
+            return gives([line(3)])
+        seen.append(answers[len(seen)])
+        return seen[-1]
+
+    with listening(answer) as server:
+        told = holdfast("events", "-f", "--json", "--limit", "9", "--url", server.url)
+        ids = [headers.get("Last-Event-ID") for _, _, headers, _ in server.asked[1:]]
+    assert [json.loads(one)["seq"] for one in told.out.splitlines()] == [3, 4, 4, 5]
+    assert ids == ["3", "4.1", "4.1", "5"]
+    assert told.code == 2
+    assert told.err.splitlines()[-2] == "error: the token has expired"
+
+
+def test_no_more_lines_are_told_than_were_asked_for(holdfast: Holdfast) -> None:
+    """A store gives whole entries, and the last of them may have more lines than fit."""
+    with listening(lambda method, path: gives([line(3, "a"), line(3, "b"), line(4, "c")])) as server:
+        told = holdfast("events", "--limit", "2", "--url", server.url)
+        as_json = holdfast("events", "--limit", "2", "--json", "--url", server.url)
+    assert [text.split()[-1] for text in told.out.splitlines()] == ["b", "c"]
+    assert [one["text"] for one in json.loads(as_json.out)] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (("events", "--node", "nope"), "node"),
+        (("events", "--workload", "nope"), "workload"),
+        (("events", "-f", "--node", "nope"), "node"),
+        (("replicas", "--node", "nope"), "node"),
+        (("replicas", "--workload", "nope", "--json"), "workload"),
+    ],
+)
+def test_nothing_about_a_name_that_nobody_knows_is_a_mistake(
+    holdfast: Holdfast, words: tuple[str, ...], kind: str
+) -> None:
+    def answer(method: str, path: str) -> Answer:
+        if path.startswith(("/v1/events", "/v1/replicas")):
+            return gives([])
+        return problem(404, f"there is no {kind} called nope", "There is: a, b")
+
+    with listening(answer) as server:
+        told = holdfast(*words, "--url", server.url)
+    assert (told.code, told.out) == (2, "")
+    assert told.err == f"error: there is no {kind} called nope\nhint: There is: a, b\n"
+
+
+def test_a_pool_without_a_name_is_asked_for(holdfast: Holdfast) -> None:
+    with listening(lambda method, path: problem(404, "there is no workload called pool", "")) as server:
+        told = holdfast("delete", "pool", "--url", server.url)
+    assert (told.code, told.out) == (2, "")
+    assert "expected the name of a pool" in told.err
+    assert "hint: holdfast delete pool NAME" in told.err
+
+
+@pytest.mark.parametrize("follow", [(), ("-f",), ("--tail", "3")])
+def test_logs_of_what_nobody_knows_are_a_mistake_as_any_other(
+    holdfast: Holdfast, follow: tuple[str, ...]
+) -> None:
+    """It ended as if something had gone wrong, and kept to itself what there is."""
+    wrong = "there is no replica called web/9.1"
+    with listening(lambda method, path: problem(404, wrong, "There is: web/0.1, web/1.1")) as server:
+        told = holdfast("logs", "web/9.1", *follow, "--url", server.url)
+    assert (told.code, told.out) == (2, "")
+    assert told.err == f"error: {wrong}\nhint: There is: web/0.1, web/1.1\n"
+    with listening(lambda method, path: problem(404, wrong, "")) as server:
+        told = holdfast("logs", "web/9.1", *follow, "--url", server.url)
+    assert told.err == f"error: {wrong}\nhint: holdfast replicas --workload web\n"
+
+
+def test_logs_of_nobody_say_that_nobody_is_there(holdfast: Holdfast) -> None:
+    told = holdfast("logs", "web/0.1", "--url", "http://127.0.0.1:1")
+    assert told.code == 1
+    assert "cannot connect to http://127.0.0.1:1" in told.err
+    assert "start one with: holdfast up" in told.err
+
+
+def test_logs_that_cannot_be_had_now_could_not_be_done(holdfast: Holdfast) -> None:
+    with listening(lambda method, path: problem(503, "n1 does not answer", "its node is away")) as server:
+        told = holdfast("logs", "web/0.1", "--url", server.url)
+    assert (told.code, told.err) == (1, "error: web/0.1: n1 does not answer\nhint: its node is away\n")
+
+
+def test_logs_for_which_the_token_is_not_good_say_where_to_give_one(holdfast: Holdfast) -> None:
+    with listening(lambda method, path: problem(401, "a token is needed", "")) as server:
+        told = holdfast("logs", "web/0.1", "--url", server.url)
+    assert told.code == 2
+    assert "hint: give one with --token TOKEN" in told.err
+
+
+def test_nothing_about_a_name_that_is_known_is_an_answer(holdfast: Holdfast) -> None:
+    about = shapes.Explanation("node", "a", "is gone", [], [], [])
+
+    def answer(method: str, path: str) -> Answer:
+        return gives(about if "explain" in path else node("a") if path == "/v1/nodes/a" else [])
+
+    with listening(answer) as server:
+        told = holdfast("events", "--node", "a", "--workload", "web", "--url", server.url)
+        assert (told.code, told.out) == (0, "nothing has happened\n")
+        assert holdfast("replicas", "--node", "a", "--url", server.url).out == "no replicas\n"
+
+
+def test_logs_as_json_are_one_object_a_line_followed_or_not(holdfast: Holdfast) -> None:
+    with listening(lambda method, path: (200, {}, b"one\ntwo\n")) as server:
+        told = holdfast("logs", "web/0.1", "--json", "--url", server.url)
+        followed = holdfast("logs", "web/0.1", "--json", "-f", "--url", server.url)
+    assert [json.loads(text) for text in told.out.splitlines()] == [
+        {"replica": "web/0.1", "line": "one"},
+        {"replica": "web/0.1", "line": "two"},
+    ]
+    assert (followed.code, followed.out) == (0, told.out)
+
+
+@pytest.mark.parametrize(("tail", "lines"), [(0, 0), (1, 1), (2, 2), (9, 5)])
+def test_the_tail_of_a_log_that_grows_meanwhile_has_whole_lines_only(
+    holdfast: Holdfast, tail: int, lines: int
+) -> None:
+    log = b"tick 1\ntick 2\ntick 3\n"
+
+    def answer(method: str, path: str) -> Answer:
+        nonlocal log
+        log += f"tick {log.count(b'tick') * 1000}\n".encode()
+        asked = parse_qs(urlsplit(path).query).get("tail_bytes")
+        return 200, {}, log[-int(asked[0]) :] if asked else log
+
+    with listening(answer) as server:
+        told = holdfast("logs", "web/0.1", "--tail", str(tail), "--url", server.url)
+        followed = holdfast("logs", "web/0.1", "--tail", str(tail), "-f", "--url", server.url)
+    assert len(told.out.splitlines()) == lines
+    assert all(line.startswith("tick ") for line in (told.out + followed.out).splitlines())
+    assert followed.out or not tail, "what comes after the tail is told when it is followed"
