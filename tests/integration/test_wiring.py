@@ -1,21 +1,29 @@
 """How a control plane is put together: its first token, and the providers of others."""
 
 import asyncio
+import inspect
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast import wiring
 from holdfast.adapters.clock import HostClock
+from holdfast.cli.serve import serve
 from holdfast.control.enrol import Enrolment
+from holdfast.control.plane import LEADER_TTL_MS
 from holdfast.model.pool import Pool
 from holdfast.ports.registry import Role, Token
 from holdfast.sim.registry import SimRegistry
 from holdfast.wire.identity import hashed
 from holdfast.wiring import CannotStart, Providers, Settings, first_token
+from tests import planes
 from tests.how_to import install
-from tests.planes import until
+from tests.planes import PATIENCE_S, until
 
 CLOCK = HostClock()
 
@@ -127,3 +135,98 @@ async def test_a_mistake_while_looking_after_local_nodes_ends_nobody_else(
     supervising.cancel()
     await asyncio.gather(supervising, return_exceptions=True)
     await providers.close()
+
+
+def test_a_leader_is_one_for_as_long_as_the_command_says() -> None:
+    said = inspect.signature(serve).parameters["leader_timeout"].default
+    assert said * 1000 == LEADER_TTL_MS == Settings(Path()).leader_ttl_ms
+
+
+# pools that are not wanted yet
+
+LISTING = """
+from holdfast.adapters.providers.join import JoinProvider
+from holdfast.model.place import Place
+from holdfast.model.pool import Offer
+from holdfast.model.resources import Resources
+from holdfast.ports.errors import Denied
+
+class Listing(JoinProvider):
+    takes, closed = None, 0
+
+    def __init__(self, settings, credentials):
+        self.shut = "shut" in settings
+
+    async def offers(self, pool):
+        if self.shut:
+            raise Denied("nobody gave us credentials")
+        return (Offer("large", Place("listing", "here", "z"), Resources(64_000, 65_536)),)
+
+    async def close(self):
+        Listing.closed += 1
+"""
+POOL = "kind: pool\nname: p\nmax: 2\nlists_offers: true\nprovider: "
+SERVICE = "\n---\nkind: service\nname: big\ncpus: 32\ncommand: sleep 9\n"
+
+
+@asynccontextmanager
+async def asking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
+    """A control plane on a machine with two providers of others: one of them is nowhere to be found."""
+    monkeypatch.syspath_prepend(folder)
+    points = '[project.entry-points."holdfast.providers"]\nlisting = "listing:Listing"\nlost = "no.where:At"'
+    install(folder, f'[project]\nname = "theirs"\nversion = "1"\n{points}', listing=LISTING)
+    settings = Settings(folder / "state", port=0, leader_ttl_ms=planes.LEADER_TTL_MS)
+    async with wiring.control_plane(settings) as plane:
+        await until(lambda: plane.leading)
+        async with httpx.AsyncClient(base_url=plane.url, timeout=60) as client:
+            yield client
+
+
+async def test_a_pool_whose_provider_cannot_be_had_here_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was applied, and nobody heard why it never had a node."""
+    async with asking(tmp_path, monkeypatch) as asked:
+        for provider, settings, why in (
+            ("lost", "", "the provider lost cannot be loaded: No module named 'no'"),
+            ("ec2", "\nsettings: { regions: a-1, image: ami-1, install: x }", "pip install 'holdfast[aws]'"),
+        ):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setitem(sys.modules, "boto3", None)
+                planned = (await asked.post("/v1/plan", content=POOL + provider + settings)).json()
+                refused = await asked.post("/v1/apply", content=POOL + provider + settings)
+            assert planned["changes"][0].startswith("pool p: would be refused: ")
+            assert why in planned["changes"][0]
+            assert refused.status_code == 409
+            assert why in refused.json()["problems"][0]
+            assert "nothing was changed" in refused.json()["hint"]
+        assert (await asked.get("/v1/pools")).json() == []
+
+
+async def test_a_plan_counts_what_providers_offer_and_says_why_it_cannot_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that there is no offer, though nobody had asked for one."""
+    async with asking(tmp_path, monkeypatch) as asked:
+        open_ = (await asked.post("/v1/plan", content=POOL + "listing" + SERVICE)).json()
+        assert open_["changes"][0] == "pool p: would be created"
+        assert "LaunchNode" in [step["action"] for step in open_["steps"]]
+        shut = POOL + "listing\nsettings: { shut: true }" + SERVICE
+        planned = (await asked.post("/v1/plan", content=shut)).json()
+        assert "could not be asked what it offers" in planned["changes"][0]
+        assert "nobody gave us credentials" in planned["changes"][0]
+        (waits,) = planned["pending"]
+        assert "is not known" in waits
+        assert "no offer" not in waits
+        assert "join by themselves" not in waits
+        assert sys.modules["listing"].Listing.closed >= 3, "what was made for a look is let go again"
+        assert (await asked.post("/v1/apply", content=shut)).status_code == 200
+
+        async def told(kind: str, name: str) -> str:
+            return str((await asked.get(f"/v1/explain/{kind}", params={"name": name})).json())
+
+        for kind, name in (("pool", "p"), ("workload", "big")):
+            async with asyncio.timeout(PATIENCE_S):
+                while "could not be asked what it offers: nobody gave us" not in await told(kind, name):
+                    await asyncio.sleep(0.1)
+            assert "join by themselves" not in await told(kind, name)

@@ -27,7 +27,7 @@ TINY = {
     "serving": ["--days", "0", "--made-days", "0.3"],
     "scaling": ["--hours", "0.5"],
     "sim": ["--nodes", "20", "--hours", "0.2"],
-    "zombies": ["--seeds", "1"],
+    "zombies": ["--seeds", "1", "--kinds", "cron", "owner_gone", "leaked"],
 }
 KEYS = {
     "agents": {"core", "rss_mb", "false_suspicions", "replaced_in_the_plan_s"},

@@ -37,6 +37,14 @@ def test_the_same_seed_is_the_same_life() -> None:
         assert np.array_equal(first.walls, again.walls)
 
 
+def test_a_life_that_is_asked_for_alone_is_the_one_it_is_among_all() -> None:
+    every = {truth.kind: trace for trace, truth in lives(6)}
+    for kind in ("cron", "leaked", "hammer"):
+        [(alone, truth)] = lives(6, {kind})
+        assert truth.kind == kind
+        assert np.array_equal(alone.walls, every[kind].walls)
+
+
 @pytest.mark.parametrize("healthy", HEALTHY, ids=lambda made: str(made.__name__))
 def test_no_healthy_life_is_clamped(healthy: object) -> None:
     assert callable(healthy)
@@ -82,7 +90,7 @@ def test_five_times_the_usual_is_seen_by_the_rule_of_the_guides() -> None:
 
 
 def test_the_cost_of_a_note_and_of_a_key_is_measured() -> None:
-    measured = zombies.run(argparse.Namespace(seeds=0, first_seed=1))
+    measured = zombies.run(argparse.Namespace(seeds=0, first_seed=1, kinds=[]))
     assert measured["false_clamps"] == 0
     assert isinstance(measured["note_us"], float)
     assert isinstance(measured["bytes_a_key"], int)

@@ -7,16 +7,16 @@ from msgspec.structs import replace
 
 from holdfast.model import action as do
 from holdfast.model import event as ev
-from holdfast.model.node import NodeState
+from holdfast.model.node import Answer, NodeState
 from holdfast.model.place import Place
-from holdfast.model.policy import CapacityPolicy, Policy
-from holdfast.model.units import HOUR, MINUTE
+from holdfast.model.policy import BrakePolicy, CapacityPolicy, Detection, Policy
+from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level, Word
 from holdfast.model.workload import Job, Service, Spread, Training, Workload
 from tests.build import needs, resources
 from tests.play import BIG, Play, of, offer, pool
 
-POLICY = CapacityPolicy()
+POLICY, DETECTION = CapacityPolicy(), Detection()
 SPOT = offer("spot", price=30, spot=True)
 
 
@@ -519,7 +519,54 @@ def test_a_dead_node_is_waited_for_and_then_terminated() -> None:
     play.judge("a", Level.DEAD)
     play.settle()
     assert terminated(play.later(POLICY.dead_node_ms - 1)) == []
+    actions = play.later(1)
+    assert [(each.node, each.peers) for each in of(do.AskPeers, actions)] == [("a", ("b",))]
+    assert terminated(actions) == []
+    play.tell(ev.PeerAnswered(at=play.now, node="a", peer="b", answer=Answer.TIMEOUT))
+    assert terminated(play.settle()) == ["a"]
+
+
+def test_a_dead_node_that_a_peer_reaches_again_is_kept_as_long_as_one_does() -> None:
+    play = fleet("a", "b")
+    play.judge("a", Level.DEAD)
+    play.later(POLICY.dead_node_ms)
+    for _ in range(5):
+        play.tell(ev.PeerAnswered(at=play.now, node="a", peer="b", answer=Answer.REACHED))
+        assert terminated(play.settle()) == []
+        asked_at = play.node("a").clues.asked_at
+        while play.node("a").clues.asked_at == asked_at:
+            assert terminated(play.later(SECOND)) == []
+    play.tell(ev.PeerAnswered(at=play.now, node="a", peer="b", answer=Answer.REFUSED))
+    assert terminated(play.settle()) == ["a"]
+
+
+def test_peers_that_do_not_answer_do_not_keep_a_dead_node() -> None:
+    play = fleet("a", "b")
+    play.judge("a", Level.DEAD)
+    assert terminated(play.later(POLICY.dead_node_ms + DETECTION.ask_again_ms - 1)) == []
     assert terminated(play.later(1)) == ["a"]
+
+
+def test_a_dead_node_with_nobody_to_ask_is_terminated_when_its_time_is_over() -> None:
+    play = fleet("a", max=1)
+    play.judge("a", Level.DEAD)
+    assert terminated(play.later(POLICY.dead_node_ms)) == ["a"]
+
+
+def test_peers_are_asked_again_about_a_dead_node_whose_end_was_held() -> None:
+    """An operator who lets the brake go answers for the verdicts, not for what has become of them since."""
+    play = fleet(*"abcdef")
+    for name in "abc":
+        play.judge(name, Level.DEAD)
+    assert terminated(play.later(POLICY.dead_node_ms + DETECTION.ask_again_ms)) == []
+    asked_at = play.node("a").clues.asked_at
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.RELEASE_BRAKE))
+    assert terminated(play.later(BrakePolicy().hold_ms)) == []
+    assert play.node("a").clues.asked_at > asked_at
+    play.tell(
+        ev.PeerAnswered(at=play.now, node="a", peer=play.node("a").clues.asked[0], answer=Answer.REACHED)
+    )
+    assert terminated(play.later(DETECTION.ask_again_ms)) == ["b", "c"]
 
 
 def test_a_dead_node_that_comes_back_in_time_is_kept() -> None:
@@ -597,6 +644,23 @@ def test_a_node_under_notice_is_given_up_at_its_deadline_at_the_latest() -> None
     play.settle()
     assert terminated(play.later(2 * MINUTE - 1)) == []
     assert terminated(play.later(1)) == ["a"]
+
+
+@pytest.mark.parametrize("says_it_again", [False, True])
+def test_a_node_that_wanted_to_leave_and_came_back_is_used_again_unless_it_says_so_again(
+    says_it_again: bool,
+) -> None:
+    """It was left draining for ever: it had been killed before it could say goodbye."""
+    play = fleet("a")
+    deadline = play.now + 2 * MINUTE
+    play.tell(ev.SpotNoticed(at=play.now, node="a", deadline=deadline, own=True))
+    assert [drain.node for drain in of(do.DrainNode, play.turn())] == ["a"]
+    play.tell(ev.NodeJoined(at=play.now, node="a"))
+    if says_it_again:
+        play.tell(ev.SpotNoticed(at=play.now, node="a", deadline=deadline, own=True))
+    assert of(do.UncordonNode, play.later(2 * MINUTE - 1)) == []
+    ended = of(do.UncordonNode, play.later(1))
+    assert [action.node for action in ended] == ([] if says_it_again else ["a"])
 
 
 def test_a_node_under_notice_is_replaced_before_it_is_gone() -> None:

@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import check, fold, money, snapshot
+from holdfast.core import check, fold, index, money, offers, snapshot
 from holdfast.model import action as do
 from holdfast.model import event as ev
+from holdfast.model.market import OfferRecord
 from holdfast.model.money import Budget
 from holdfast.model.node import NodeState
 from holdfast.model.policy import Policy
@@ -68,6 +69,25 @@ def test_with_a_pool_also_the_offers_are_forgotten_that_it_had_once() -> None:
     gone(play, node)
     assert "pool" not in play.world.pools
     assert not play.world.records
+
+
+def test_what_was_noted_of_a_forgotten_pool_is_asked_for_no_more() -> None:
+    """It was the only one, and nobody looked at its offers between the note and its end."""
+    play = Play()
+    play.tell(ev.PoolDeleted(at=play.now, pool="pool"))
+    index.put_record(play.world, OfferRecord("pool/std"))
+    assert of(do.ForgetPool, play.settle())
+    assert offers.listed(play.world).row == {}
+
+
+def test_a_node_of_a_deleted_pool_that_a_person_drains_goes_with_it() -> None:
+    """By itself it would stay, empty, until that person gives it back."""
+    play = two_pools()
+    play.tell(ev.PoolDeleted(at=play.now, pool="pool"))
+    play.turn()
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node="a", deadline=play.now + 5 * MINUTE))
+    assert play.node("a").by_hand
+    assert "a" in [a.node for a in of(do.TerminateNode, play.obey())]
 
 
 def test_work_that_finds_no_room_stays_until_the_deadline_of_a_drain() -> None:

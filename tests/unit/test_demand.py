@@ -85,6 +85,17 @@ def test_it_shrinks_when_the_load_has_gone_for_good() -> None:
     assert play.seats <= 2
 
 
+def test_what_was_heard_last_takes_nothing_away_once_it_is_too_old() -> None:
+    """A look at a word that was nearly too old counted as a fresh one: replicas were taken away when it was
+    twice as old as may be believed."""
+    play = Scaled(stale_ms=2 * MINUTE)
+    play.go_on(60, lambda at: 20.0 + at // EVERY_MS % 3)
+    play.go_on(5, lambda at: 0.0)
+    before = play.seats
+    play.go_on(60, lambda at: None)  # with fresh words it would shrink after 8 minutes
+    assert play.seats == before >= 5
+
+
 def test_missing_signals_never_take_anything_away() -> None:
     play = Scaled()
     play.go_on(20, lambda at: 20.0 + at // EVERY_MS % 5 / 10)

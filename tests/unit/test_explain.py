@@ -23,6 +23,7 @@ from holdfast.model.node import Answer
 from holdfast.model.place import Place
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
+from holdfast.model.pool import Offer
 from holdfast.model.resources import GPU
 from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level, Word
@@ -112,7 +113,7 @@ def test_who_may_still_run_on_a_dead_node_is_named() -> None:
     text = said(node(play, "a"))
     assert "it was last heard 5.0 s ago" in text
     assert "its lease is surely over in 26 s: until then job/0.1 may still run there" in text
-    assert "terminated in 2.0 min if it does not come back" in text
+    assert "terminated in 2.0 min if it does not come back and no peer reaches it" in text
     play.now += MINUTE
     assert "its lease is over: no exclusive replica runs there any more" in said(node(play, "a"))
 
@@ -430,6 +431,33 @@ def test_a_pool_without_a_fitting_offer_says_so() -> None:
     told = workload(play)
     assert "pool pool has no offer for 16 cpu, 512 MiB" in told.because
     assert told.would_help == ("a node with 16 cpu, 512 MiB",)
+
+
+@pytest.mark.parametrize("offers", [(), (offer(),)])
+def test_a_pool_that_could_not_be_asked_is_not_said_to_have_no_offer(offers: tuple[Offer, ...]) -> None:
+    """It was, beside the note that nobody could ask."""
+    play = Play(offers=offers, max=3)
+    play.apply(Workload("web", Service(1), needs(16)))
+    play.obey()
+    why = {"pool": "no credentials"}
+    told = explain_workload(play.world, "web", play.now, unlisted=why)
+    unknown = (
+        "pool pool could not be asked what it offers: no credentials; whether it has something for"
+        " 16 cpu, 512 MiB is not known"
+    )
+    assert unknown in told.because
+    assert not any("no offer" in text or "join by themselves" in text for text in told.because)
+    shown = explain_pool(play.world, "pool", play.now, unlisted=why)
+    assert "it could not be asked what it offers: no credentials" in shown.because
+    assert not any("join by themselves" in text for text in shown.because)
+
+
+def test_what_a_pool_was_known_to_offer_before_it_could_not_be_asked_still_counts() -> None:
+    play = played(max=0)
+    play.apply(Workload("web", Service(1), needs(1)))
+    play.obey()
+    told = explain_workload(play.world, "web", play.now, unlisted={"pool": "no credentials"})
+    assert any(text.startswith("pool pool has 0 of at most 0 nodes") for text in told.because)
 
 
 def test_a_pool_that_backs_off_says_why_and_for_how_long() -> None:

@@ -33,6 +33,33 @@ def test_the_decision_is_told_with_since_when_and_between_which_bounds() -> None
     assert "(1 to 8)" in line(told(play), f"{wanted} replicas")
 
 
+def test_a_reason_that_has_passed_is_not_told_as_todays() -> None:
+    """It said that there is no reading yet, above fresh signals: so it was when that was decided."""
+    play = Scaled()
+    play.go_on(1, lambda at: None)
+    assert "no reading yet" in line(told(play), "1 replica wanted for ")
+    play.go_on(2, lambda at: 1.0 + at // EVERY_MS % 3 / 10)
+    assert play.world.demands["web"].wanted == 1, "it was right"
+    assert "no reading yet" not in line(told(play), "1 replica wanted for ")
+    first = line(told(play), "decided so ")
+    assert first.endswith(" ago: no reading yet: nothing is taken away")
+
+
+def test_signals_that_came_after_the_last_look_are_told_to_count_from_the_next() -> None:
+    play = Scaled()
+    play.go_on(1, lambda at: None)
+    play.now += 3 * SECOND
+    play.ears.hear(play.world, "web", "gw", {Signal.IN_FLIGHT: 5.0}, play.now)
+    found = line(told(play), "1 replica wanted for ")
+    assert found.endswith("; in_flight came after the last look, 3.0 s ago, and counts from the next")
+
+
+def test_where_only_some_signals_are_missing_these_are_named() -> None:
+    play = Scaled(per_replica={Signal.IN_FLIGHT: 4.0, Signal.TOKENS: 100.0})
+    play.go_on(2, lambda at: 6.0)
+    assert "no reading yet of tokens_per_s: " in line(told(play), "2 replicas wanted for ")
+
+
 def test_signals_are_told_with_their_age_and_when_they_fall_silent_since_when() -> None:
     play = Scaled(per_replica={Signal.IN_FLIGHT: 4.0, Signal.TOKENS: 100.0})
     play.go_on(2, lambda at: 6.0)

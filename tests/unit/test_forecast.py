@@ -78,11 +78,12 @@ def test_a_daily_rise_is_foreseen_from_the_days_before() -> None:
         of_day = minute % 1440
         return 10.0 + 30.0 * min(1.0, max(0.0, (of_day - 480) / 30)) * (of_day < 1200)
 
-    tracker = fed([demand(minute) for minute in range(6 * 1440 + 475)], step=MINUTE, start=0)
-    before_the_rise = ahead(tracker, HOUR, 2 / 3)
-    calm = fed([demand(minute) for minute in range(6 * 1440 + 240)], step=MINUTE, start=0)
-    assert before_the_rise > 25
-    assert ahead(calm, HOUR, 2 / 3) < 15
+    at_night, before_the_rise = 6 * 1440 + 240, 6 * 1440 + 475
+    tracker = fed([demand(minute) for minute in range(at_night)], step=MINUTE, start=0)
+    assert ahead(tracker, HOUR, 2 / 3) < 15
+    for minute in range(at_night, before_the_rise):
+        tracker.see(minute * MINUTE, demand(minute))
+    assert ahead(tracker, HOUR, 2 / 3) > 25
 
 
 def test_a_restless_load_is_guessed_higher_than_a_calm_one() -> None:

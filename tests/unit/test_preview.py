@@ -146,10 +146,12 @@ def test_nothing_is_pretended_of_a_node_in_doubt() -> None:
 
 def test_what_the_brake_would_hold_is_told() -> None:
     play = played("a", "b", "c")
-    engaged = do.EngageBrake(scope="fleet", why="3 of 3 in doubt")
-    fold.accept(play.world, Plan(play.world.plans + 1, play.now, (engaged,)))
     play.judge("a", Level.DEAD)
     play.now += 5 * 60 * SECOND
+    play.turn()  # peers are asked a last time, and do not answer
+    engaged = do.EngageBrake(scope="fleet", why="3 of 3 in doubt")
+    fold.accept(play.world, Plan(play.world.plans + 1, play.now, (engaged,)))
+    play.now += play.world.policy.detection.ask_again_ms
     found = preview.preview(play.world, [], play.now)
     assert any(text.startswith("TerminateNode a is held: brake on fleet") for text in found.pending)
 

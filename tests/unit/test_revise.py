@@ -9,7 +9,7 @@ from holdfast.core.revise import CannotScale, KindChanged, Refused, differences,
 from holdfast.model.place import Level
 from holdfast.model.program import Probe, Program
 from holdfast.model.resources import GPU, Resources
-from holdfast.model.scale import Scale
+from holdfast.model.scale import Scale, Signal
 from holdfast.model.workload import (
     Job,
     Needs,
@@ -209,3 +209,16 @@ def test_pausing_and_resuming_change_nothing_else() -> None:
 
 def test_needs_have_the_defaults_these_tests_count_on() -> None:
     assert Needs(Resources(1000, 512), spot=True, spread=Spread.PREFER, spread_over=Level.ZONE) == NEEDS
+
+
+def test_a_change_of_how_it_scales_is_told_field_by_field() -> None:
+    """It was told as Python writes a struct, twice."""
+    before = Scale(0, 3, {Signal.IN_FLIGHT: 8.0})
+    after = replace(before, idle_ms=5_000, per_replica={Signal.IN_FLIGHT: 4.0})
+    old, new = (replace(WEB, shape=Service(1, scale=scale)) for scale in (before, after))
+    assert differences(old, new) == [
+        "scale.per_replica in_flight 8.0 -> in_flight 4.0",
+        "scale.idle 10.0 min -> 5.0 s",
+    ]
+    never = replace(WEB, shape=Service(1))
+    assert differences(never, old) == ["scale none -> (min 0, max 3, per_replica in_flight 8.0)"]

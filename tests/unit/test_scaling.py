@@ -1,5 +1,8 @@
 """How many replicas, and why."""
 
+import copy
+import functools
+
 import msgspec
 import pytest
 
@@ -14,7 +17,7 @@ from holdfast.core.scaling import (
     target_tracking,
     weigh,
 )
-from holdfast.model.scale import Scale, Signal, Window
+from holdfast.model.scale import Scale, ScalePolicy, Signal, Window
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 
 STEP = 15 * SECOND
@@ -23,6 +26,11 @@ SCALE = Scale(min=1, max=200, confidence=0.95, stale_ms=2 * MINUTE)
 
 
 def seen(*demands: float, repeat: int = 40) -> Tracker:
+    return copy.deepcopy(_seen(demands, repeat))
+
+
+@functools.cache
+def _seen(demands: tuple[float, ...], repeat: int) -> Tracker:
     """So many readings of each, a little apart from one another, as real ones are."""
     tracker = Tracker()
     at = START
@@ -158,6 +166,23 @@ def test_zero_stays_zero_and_whoever_waits_wakes_it_at_once() -> None:
     assert decide(idle, Standing(ready=0, pending=1, added_lately=1), ZERO).wanted >= 1
     assert settled(ZERO, Standing(ready=0, pending=1, added_lately=1), Tracker(), START).wanted >= 1
     assert decide(idle, Standing(ready=0, pending=1), ZERO, later=DAY).wanted >= 1
+
+
+def test_who_wakes_it_is_the_reason_and_not_a_demand_of_nothing() -> None:
+    """It said: demand 0.0 may reach 0.9."""
+    idle, one = seen(3.0, 0.0, repeat=50), Standing(ready=0, pending=1, oldest_wait_ms=300)
+    assert decide(idle, one, ZERO).why == "1 request waits for 0.3 s, and nobody answers"
+    two = Standing(ready=0, pending=2)
+    assert decide(idle, two, ZERO).why == "2 requests wait, and nobody answers"
+    tracking = msgspec.structs.replace(ZERO, policy=ScalePolicy.TARGET_TRACKING)
+    assert decide(idle, two, tracking).why == "2 requests wait, and nobody answers"
+    assert decide(idle, two, ZERO, later=DAY).why.endswith(" old: 2 requests wait, and nobody answers")
+    scale = msgspec.structs.replace(SCALE, per_replica={Signal.OLDEST_WAIT: 2.0 * SECOND})
+    late = Standing(ready=10, pending=50, oldest_wait_ms=3 * SECOND)
+    assert (
+        decide(seen(5.0, repeat=2000), late, scale).why
+        == "50 requests wait for up to 3.0 s, and too few answer"
+    )
 
 
 def test_those_who_wait_too_long_get_more_unless_more_is_coming() -> None:

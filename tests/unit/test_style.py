@@ -5,6 +5,7 @@ rule that has gone blind is noticed.
 """
 
 import ast
+import functools
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ MACHINE_PATH = re.compile(rb"(?<![\w.~])/(work|root)/")
 
 # What others than fold may ask of the indexes. Everything else there writes the world.
 INDEX = "holdfast.core.index"
-INDEX_ANSWERS = {"is_open", "lease_over_at", "next_ask", "node_dues", "start_timeout"}
+INDEX_ANSWERS = {"give_up_at", "is_open", "lease_over_at", "next_ask", "node_dues", "start_timeout"}
 
 # Paths below the repository's root that may catch everything: the loop's supervisor, the request boundary,
 # and where providers, which may be anybody's code, are made and called.
@@ -46,7 +47,7 @@ class Module:
     path: str
     source: str
 
-    @property
+    @functools.cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.source, filename=self.path)
 
@@ -55,9 +56,14 @@ Rule = Callable[[Module], Iterator[str]]
 
 
 def modules(*folders: Path) -> list[Module]:
+    return [module for folder in folders for module in _below(folder)]
+
+
+@functools.cache
+def _below(folder: Path) -> list[Module]:
+    """Read and parsed once, for all that is asked of them."""
     return [
         Module(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
-        for folder in folders
         for path in sorted(folder.rglob("*.py"))
     ]
 
@@ -128,7 +134,7 @@ def index_writes(module: Module) -> Iterator[str]:
             case ast.ImportFrom(module="holdfast.core.index", names=names):
                 taken = {name.name for name in names} - INDEX_ANSWERS
                 yield from (f"line {node.lineno} takes index.{name}: only fold may" for name in sorted(taken))
-    for node in ast.walk(module.tree):
+    for node in ast.walk(module.tree) if aliases else ():
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in aliases:
             if node.attr not in INDEX_ANSWERS:
                 yield f"line {node.lineno} uses index.{node.attr}: only fold may"

@@ -121,6 +121,39 @@ def test_an_event_that_leads_to_nothing_is_journalled_without_a_plan() -> None:
     assert host.steps[-1] == Append((closed,))
 
 
+def test_a_look_in_vain_goes_with_the_next_append_and_asks_for_none() -> None:
+    host = Host().turn(*opening("a")).rest(START)
+    first, second = joined("b"), joined("c")
+    host.turn(first)
+    assert host.steps[-1] == Append((first,))
+    before = len(host.steps)
+    host.turn(now=START + 1)
+    assert len(host.steps) == before
+    host.turn(second, now=START + 2)
+    append = host.steps[-1]
+    assert isinstance(append, Append)
+    vain, then = append.entries
+    assert isinstance(vain, Plan)
+    assert (vain.at, vain.actions, then) == (START, (), second)
+
+
+def test_looks_in_vain_in_a_row_are_told_as_the_last_unless_they_note_when_to_look_again() -> None:
+    host = Host().turn(*opening("a")).rest(START)
+    host.mind.vain.clear()
+    for passed, kind, name in (
+        (1, "node", "a"),
+        (2, "node", "a"),
+        (3, "fleet", "balance"),
+        (4, "node", "a"),
+        (5, "pool", "pool"),
+        (6, "node", "a"),
+        (7, "node", "a"),
+    ):
+        host.world.agenda.note(kind, name)
+        host.turn(now=START + passed)
+    assert [plan.at - START for plan in host.mind.vain] == [3, 5, 7]
+
+
 def test_only_what_has_a_hand_is_performed() -> None:
     host = Host().turn(*opening("a", "b"), ev.WorkloadApplied(at=START, workload=Workload("web", Service(1))))
     host.rest(START)

@@ -442,6 +442,12 @@ def test_a_wrong_line_brings_no_other_problem_with_it() -> None:
     assert [text for text in alone if len(problems(text)) != 1] == []
 
 
+def test_the_file_of_a_gateway_is_told_as_such_with_what_to_type() -> None:
+    (told,) = problems((ROOT / "examples" / "gateway.yaml").read_text())
+    assert "expected workloads, got the file of a gateway" in told
+    assert told.endswith("Try: holdfast gateway --config f.yaml")
+
+
 def test_all_problems_of_all_documents_are_told_at_once() -> None:
     text = f"""kind: servce
 name: web
@@ -703,6 +709,32 @@ def test_a_wrong_signal_is_told_with_its_path_and_what_to_write(table: str, told
         documents(f"{SCALED}scale:\n  max: 2\n  {table}\n", "f.yaml")
     lines = [line.partition(" ")[2] for line in found.value.lines()]
     assert lines == [f"scale.{line}" for line in told]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("replcas: 2", ["replcas", "scale.min"]),
+        ("colour: red", ["colour", "scale.min"]),
+        ("scael: { min: 5, max: 2, per_replica: { queue: 1 }, polcy: forecast }", ["scael", "scael.polcy"]),
+        ("availability: many", ["availability", "scale.min"]),
+    ],
+)
+def test_bounds_that_make_no_sense_are_told_beside_what_cannot_be_read(fields: str, told: list[str]) -> None:
+    """They were told only when everything else was right."""
+    scale = "" if "scael" in fields else "scale: { min: 5, max: 2, per_replica: { queue: 1 } }"
+    with pytest.raises(FileProblem) as found:
+        documents(f"{WEB}{fields}\n{scale}\n", "f.yaml")
+    wanted = told if scale else [*told, "scael.min"]
+    assert [problem.path for problem in found.value.problems] == wanted, found.value.lines()
+    assert all(problem.suggestion for problem in found.value.problems)
+
+
+def test_what_an_anchor_repeats_is_wrong_in_each_place() -> None:
+    text = f"{WEB}ready: &probe {{ http: x }}\nalive: *probe\nreplicas: 0\n"
+    with pytest.raises(FileProblem) as found:
+        documents(text, "f.yaml")
+    assert [problem.path for problem in found.value.problems] == ["ready.http", "alive.http", "replicas"]
 
 
 def test_a_service_says_what_it_answers_for_at_the_gateways() -> None:
