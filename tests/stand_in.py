@@ -56,9 +56,7 @@ class StandIn:
         tree.kill(*self.roots())
 
     def roots(self) -> list[str]:
-        """Looked for twice: a process in the middle of `exec` shows no environment."""
-        found = {**tree.survey(), **tree.survey()}
-        return [root for root in found if Path(root).is_relative_to(self.folder)]
+        return [root for root in tree.survey() if Path(root).is_relative_to(self.folder)]
 
     def _lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []

@@ -111,6 +111,8 @@ async def test_after_the_storm_the_node_runs_what_it_should_and_all_was_heard(
     ):
         storm = Storm(seed, [one, two], rig)
         serving = [asyncio.ensure_future(storm.serve(hub)) for hub in (one, two)]
+        # Where neither of them ever spoke our language the agent is right to give up.
+        await until(lambda: bool(rig.home.read("joined")), "the first welcome")
         await storm.rage()
         for hub in (one, two):
             for line in hub.lines:

@@ -318,6 +318,30 @@ def test_other_nodes_and_strangers_are_left_alone(bench: Bench) -> None:
         stranger.wait()
 
 
+def test_a_process_is_found_the_moment_it_was_started(tmp_path: Path) -> None:
+    """In the middle of its `exec` it shows no environment, and was overlooked: an agent could live on."""
+    for number in range(30):
+        root = str(tmp_path / str(number))
+        child = tree._spawn(["sleep", "1000"], tree.environment(root), 2)
+        try:
+            assert tree._root_of(child) == root
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def test_a_process_without_an_environment_holds_up_nobody() -> None:
+    child = os.posix_spawnp("sleep", ["sleep", "1000"], {})
+    try:
+        assert all(child not in pids for pids in tree.survey().values())
+        assert tree._after_exec(child) == b""
+    finally:
+        os.kill(child, signal.SIGKILL)
+        assert tree._after_exec(child) == b"", "it has ended, and nobody waited for it"
+        os.waitpid(child, 0)
+    assert tree._root_of(child) == ""
+
+
 def test_a_list_of_the_kernel_is_read_to_its_end() -> None:
     """It comes in parts that are smaller than a page: such is the list of a control group's processes."""
     text = "import asyncio, time; print(flush=True); time.sleep(1000)"

@@ -28,7 +28,7 @@ MARK = "HOLDFAST_NODE_ROOT"
 LOG_BYTES_MAX = 1 << 20  # an agent's log that is longer than this when it starts is put aside
 PASSES_MAX = 50  # scans until a tree must have come to rest
 PATIENCE_S = 20.0  # for processes to end that were killed
-EXEC_S = 0.005  # what an `exec` takes, and more
+EXEC_S = 2.0  # what an `exec` takes at most; usually below a millisecond
 KERNEL_THREAD = 0x0020_0000
 SHIM = b"agent/shim.py\0"
 GONE = (FileNotFoundError, ProcessLookupError)  # any other error must not look like a process that has ended
@@ -115,7 +115,7 @@ def _add_kin(ours: set[int], everyone: dict[int, Process], leaderless: set[int])
 
 
 def alive(root: str) -> bool:
-    """Looked at twice before we say no: a process in the middle of `exec` shows no environment."""
+    """Looked at twice before we say no: one may be born where a scan has passed while its parent ends."""
     return root in survey() or is_populated(root) or root in survey()
 
 
@@ -127,12 +127,7 @@ def is_populated(root: str) -> bool:
 def agent_of(root: str, agent_root: str) -> Process | None:
     """The process that was told to keep this root: found by its arguments."""
     told = b"\0--root\0" + os.fsencode(agent_root) + b"\0"
-    for pause_s in (EXEC_S, 0.0):  # looked for twice: in the middle of `exec` it shows neither
-        found = [process for process in members(root) if told in _command(process.pid)]
-        if found:
-            return found[0]
-        time.sleep(pause_s)
-    return None
+    return next((process for process in members(root) if told in _command(process.pid)), None)
 
 
 def shims(*roots: str) -> list[Process]:
@@ -148,11 +143,23 @@ def _pids() -> Iterator[int]:
 
 def _root_of(pid: int) -> str:
     try:
-        environment = b"\0" + _read(f"/proc/{pid}/environ")
+        environment = _read(f"/proc/{pid}/environ") or _after_exec(pid)
     except (*GONE, PermissionError):  # another user's
         return ""
-    _, mark, after = environment.partition(f"\0{MARK}=".encode())
+    _, mark, after = (b"\0" + environment).partition(f"\0{MARK}=".encode())
     return os.fsdecode(after.partition(b"\0")[0]) if mark else ""
+
+
+def _after_exec(pid: int) -> bytes:
+    """The environment of a process that showed none. In the middle of an `exec` nobody has one, and a process
+    that we have just started is there more often than not; the kernel then says that it begins nowhere."""
+    until = time.monotonic() + EXEC_S
+    while look(pid) is not None and time.monotonic() < until:
+        begins, ends = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()[47:49]
+        if begins != b"0":
+            return _read(f"/proc/{pid}/environ") if ends != begins else b""
+        time.sleep(0.0005)
+    return b""
 
 
 def _command(pid: int) -> bytes:
@@ -243,7 +250,7 @@ def resume(*roots: str) -> None:
 def kill(*roots: str, patience_s: float = PATIENCE_S) -> None:
     """Returns when nothing of these nodes is left; Lingering if something does not go.
 
-    A process in the middle of `exec` shows no environment for a moment, so being gone is seen twice.
+    One may be born where a scan has passed while its parent ends, so being gone is seen twice.
     """
     until = time.monotonic() + patience_s
     found = stop(*roots)
