@@ -1,8 +1,8 @@
 """python -m bench NAME [--data DIR] [--json] [its own options]
 
 A benchmark is a module in this folder, not named with an underscore, with `run(args) -> dict[str, object]`
-and, if it has options of its own, `arguments(parser)`. What it returns is printed as a table; with --json the
-last line is one JSON object.
+and, if it has options of its own, `arguments(parser)`. What it returns is printed as a table; with --json
+as one JSON object, and the table goes to stderr.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def data_folder() -> Path:
 def parse(name: str, module: ModuleType, words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=module.__doc__)
     parser.add_argument("--data", type=Path, default=data_folder(), help="folder of the public traces")
-    parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON, and the table on stderr")
     if hasattr(module, "arguments"):
         module.arguments(parser)
     return parser.parse_args(words)
@@ -68,7 +68,7 @@ def main(words: list[str]) -> int:
     module = importlib.import_module(f"bench.{words[0]}")
     args = parse(words[0], module, words[1:])
     measured: dict[str, object] = module.run(args)
-    print(table(measured))
+    print(table(measured), file=sys.stderr if args.json else sys.stdout)
     if args.json:
         print(json.dumps(measured))
     return 0

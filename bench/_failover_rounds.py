@@ -7,11 +7,11 @@ own instants (verdict, placed, started, ready), counted from the same fault, to 
 
 import math
 import random
-import sys
 import time
 from collections.abc import Callable, Iterable
 
 from bench._failover_fleet import Fault, Fleet, Line, first_answer, port_of
+from bench._say import say
 
 CALM_S = 1.0  # of quiet before each fault
 DEAD = "dead"
@@ -20,7 +20,7 @@ Times = dict[str, float]
 
 
 def tell(text: str) -> None:
-    print(f"  {time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+    say(f"  {time.strftime('%H:%M:%S')} {text}")
 
 
 def summary(values: Iterable[float]) -> dict[str, float]:

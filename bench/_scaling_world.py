@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bench._say import say
 from holdfast.core.forecast import Tracker
 from holdfast.core.scaling import Standing
 from holdfast.model.units import DAY, HOUR, SECOND, Instant
@@ -62,7 +63,7 @@ def loads(folder: Path) -> Iterator[Load]:
         if rates is not None and rates.size > 1 and rates.mean() > 0:
             yield Load(path.name.split(".")[0], rates / rates.mean() * MEAN_REPLICAS)
         else:
-            print(f"{path.name} is no record of load: passed over")
+            say(f"{path.name} is no record of load: passed over")
 
 
 def _rates(path: Path) -> Floats | None:

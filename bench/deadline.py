@@ -14,7 +14,6 @@ Jobs of the same terms go side by side, which is only a matter of speed: none kn
 import argparse
 import os
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -33,6 +32,7 @@ from bench._deadline_world import (
     synthetic,
     terms_of,
 )
+from bench._say import say
 
 DEADLINE_HOURS = (52.0, 70.0)
 POLICIES: dict[str, Maker] = {
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     folder = args.data / "spot_deadline"
     records = list(markets(folder)) if folder.exists() else []
     if not records:
-        _say(f"no records in {folder}: made-up markets instead")
+        say(f"no records in {folder}: made-up markets instead")
         records = list(synthetic(1, MADE))
     measured: dict[str, object] = {}
     for kind in ("single", "multi"):
@@ -110,19 +110,15 @@ def _all(kind: str, found: list[Market], *, with_oracle: bool, jobs: int) -> Run
             for name, all_ in runs.items():
                 together[name] += all_
             done += len(batch)
-            _say(f"{kind}: {done} of {len(found)} markets, {time.monotonic() - begun:.0f} s")
+            say(f"{kind}: {done} of {len(found)} markets, {time.monotonic() - begun:.0f} s")
     for deadline, restart in product(DEADLINE_HOURS, RESTART_HOURS):
         these = {
             name: [job for job in all_ if job[1:3] == (deadline, restart)] for name, all_ in together.items()
         }
         if these["ours"]:
             scores = ", ".join(f"{name} {_summary(all_)['score']:.1f}" for name, all_ in these.items())
-            _say(f"{kind}: deadline {deadline:g} h, restart {restart:g} h: {scores}")
+            say(f"{kind}: deadline {deadline:g} h, restart {restart:g} h: {scores}")
     return together
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _batches(found: list[Market]) -> Iterator[list[Market]]:

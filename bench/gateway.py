@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench._say import say
 from holdfast.gateway import native
 from holdfast.gateway.compile import CannotCompile, compile_all
 from tests.packages import need
@@ -69,9 +70,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     for program in ("wrk", *(() if args.no_peers else ("haproxy",))):
         with contextlib.suppress(RuntimeError):
             need(functools.partial(shutil.which, program), program)
-    _say(
-        "compiling the hot path of holdfast's, if that was not done" if not native.is_there() else "compiled"
-    )
+    say("compiling the hot path of holdfast's, if that was not done" if not native.is_there() else "compiled")
     with contextlib.suppress(CannotCompile):
         compile_all()
     with tempfile.TemporaryDirectory() as folder, _engine("bench._gateway_engine") as engine:
@@ -82,7 +81,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         with _engine("holdfast.sim.engine", "--port") as twin:
             found["over_admitted_tokens"] = _race(here / "race", twin)
         for name, start in _gateways(args, here, engine):
-            _say(name)
+            say(name)
             with start() as (url, pid):
                 found[name] = _compared(_measure(url, pid, args), direct)
                 if name == "holdfast" and args.requests:
@@ -103,15 +102,11 @@ def _gateways(
     if shutil.which("haproxy"):
         yield "haproxy", lambda: _haproxy(here, engine)
     else:
-        _say("haproxy is not installed: left out (apt-get install haproxy)")
+        say("haproxy is not installed: left out (apt-get install haproxy)")
     python = _peers_python()
     if python is not None:
         yield "aiohttp", lambda: _aiohttp(python, engine)
         yield "litellm", lambda: _litellm(python, here, engine)
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 # --- measuring
@@ -121,7 +116,7 @@ def _measure(url: str, pid: int, args: argparse.Namespace) -> dict[str, float]:
     """The best of several rounds of both kinds."""
     rounds = []
     for number in range(args.rounds):
-        _say(f"  round {number + 1} of {args.rounds}")
+        say(f"  round {number + 1} of {args.rounds}")
         before = _cpu_s(pid)
         whole = _whole(url, args.seconds)
         between = _cpu_s(pid)
@@ -406,13 +401,13 @@ def _peers_python() -> str | None:
     """An environment of their own: they want other versions than ours."""
     python = PEERS / "bin" / "python"
     if not (PEERS / ".done").exists():
-        _say("installing litellm and aiohttp for comparison (once)")
+        say("installing litellm and aiohttp for comparison (once)")
         try:
             subprocess.run([sys.executable, "-m", "venv", str(PEERS)], check=True)
             install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *WANTED]
             subprocess.run(install, check=True)
         except (subprocess.CalledProcessError, OSError) as error:
-            _say(f"aiohttp and litellm cannot be installed: left out ({error})")
+            say(f"aiohttp and litellm cannot be installed: left out ({error})")
             return None
         (PEERS / ".done").touch()
     return str(python.absolute())

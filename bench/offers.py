@@ -31,6 +31,7 @@ from itertools import islice
 
 from bench._offers_log import Item, Kind, Log, Stay, logs, synthetic
 from bench._offers_policies import Known, Policy, Request, made, requests
+from bench._say import say
 
 TRY_S = 60
 TRIES = 5
@@ -52,11 +53,11 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     folder = args.data / "offers"
     found = list(logs(folder)) if folder.exists() else []
     if not found:
-        print(f"no logs in {folder}: a made-up market instead")
+        say(f"no logs in {folder}: a made-up market instead")
         found = [synthetic(args.seed)]
     stock, lists = [log for log in found if log.proves], [log for log in found if not log.proves]
     if not stock:
-        print("price lists only: what is listed is taken for what can be had")
+        say("price lists only: what is listed is taken for what can be had")
     measured = _measure(stock or lists, args, args.requests)
     if stock and lists and args.list_requests:
         measured["price_lists"] = {log.name: _measure([log], args, args.list_requests) for log in lists}

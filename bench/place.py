@@ -14,6 +14,7 @@ from time import perf_counter
 
 from bench._fleet import fleet, workloads
 from bench._packing import RULES, Cluster, allocated, openb, synthetic
+from bench._say import say
 from holdfast.core.placement import Ask, place
 from holdfast.model.room import Room
 
@@ -64,7 +65,7 @@ def _packing(args: argparse.Namespace) -> dict[str, object]:
     folder = args.data / "placement"
     found = (folder / "nodes.csv.gz").exists() and (folder / "pods_default.csv.gz").exists()
     if not found:
-        print(f"no trace in {folder}: packing is measured on a synthetic cluster instead")
+        say(f"no trace in {folder}: packing is measured on a synthetic cluster instead")
     cluster = openb(folder) if found else synthetic(random.Random(0))
     rules = [rule for rule in RULES if not (args.quick and rule == "fragmentation gradient")]
     measured: dict[str, object] = {"packing_on": cluster.name}

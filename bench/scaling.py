@@ -8,6 +8,7 @@ a change of direction of the wanted number. `bench/_scaling_world.py` says how i
 
 import argparse
 
+from bench._say import say
 from bench._scaling_policies import DEFAULT, Hpa, Kpa, LookAhead, Ours, SkyServe
 from bench._scaling_world import STEP_S, Lane, Load, Maker, follow, loads, synthetic
 
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     found = list(loads(folder)) if folder.exists() else []
     made_up = not found
     if made_up:
-        print(f"no records in {folder}: made-up load instead")
+        say(f"no records in {folder}: made-up load instead")
         found = list(synthetic(1))
     traces: list[dict[str, object]] = []
     for load in (load for load in found if args.only in load.name):
@@ -56,5 +57,5 @@ def _all(load: Load) -> list[dict[str, object]]:
         told = ", ".join(
             f"{name} {o['replica_hours_x']} x {o['unserved_pct']} %" for name, o in outcomes.items()
         )
-        print(f"{load.name}, {cold} s: {told}", flush=True)
+        say(f"{load.name}, {cold} s: {told}")
     return traces

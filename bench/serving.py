@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
+from bench._say import say
 from bench._serving_policies import Even, Ours, RoundRobin, SpotHedge
 from bench._serving_world import Outcome, Policy, Record, follow, oracle, records, synthetic
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     found = list(records(folder)) if folder.exists() else []
     made = args.made
     if not found:
-        print(f"no records in {folder}: made-up markets instead")
+        say(f"no records in {folder}: made-up markets instead")
         made = max(1, made)
     for number in range(made):
         found += [
@@ -52,7 +53,7 @@ def _whole(record: Record) -> dict[str, object]:
     measured = {name: _said(_follow(record, make)) for name, make in POLICIES.items()}
     measured["even"] = _said(_even(record))
     measured["oracle"] = _said(oracle(record))
-    print(f"{record.name}: {_line(measured)}", flush=True)
+    say(f"{record.name}: {_line(measured)}")
     return dict(measured)
 
 
@@ -76,7 +77,7 @@ def _days(record: Record, count: int, seed: int) -> dict[str, object]:
         name: _said(_mean([_follow(record, make, begin, seconds) for begin in begins]))
         for name, make in POLICIES.items()
     }
-    print(f"{record.name}, {count} days: {_line(measured)}", flush=True)
+    say(f"{record.name}, {count} days: {_line(measured)}")
     return dict(measured)
 
 
