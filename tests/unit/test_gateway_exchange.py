@@ -336,3 +336,16 @@ def test_a_model_that_cannot_be_listed_is_shown_to_whoever_may_use_it() -> None:
     assert b'"owned_by":"toy"' in model(served, "toy-7b-it", "s")
     for name, secret in (("other", ""), ("toy", ""), ("toy-70b", "s"), ("labs/toy", "s")):
         assert b'"code":"model_not_found"' in model(served, name, secret), name
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_an_answer_that_has_no_body_has_no_frame_of_one(status: int) -> None:
+    """As a stream it was sent in chunks: the last of them stood before the next answer."""
+    served = Served()
+    served.ask()
+    head = b"HTTP/1.1 %d -\r\ncontent-type: text/event-stream\r\n\r\n" % status
+    served.asked().data_received(head)
+    assert served.wire.written.startswith(b"HTTP/1.1 %d " % status)
+    assert served.wire.written.partition(b"\r\n\r\n")[2] == b""
+    assert b"transfer-encoding" not in served.wire.written
+    assert not served.wire.closed
