@@ -349,3 +349,44 @@ def test_an_answer_that_has_no_body_has_no_frame_of_one(status: int) -> None:
     assert served.wire.written.partition(b"\r\n\r\n")[2] == b""
     assert b"transfer-encoding" not in served.wire.written
     assert not served.wire.closed
+
+
+def test_a_request_that_ends_replicas_is_not_asked_of_all_of_them() -> None:
+    """A connection that was kept, and ended with its replica, was taken for one that was closed while idle:
+    the next replica was asked, and so on, and all of that was no try."""
+    upstreams = tuple(settings.Upstream(f"http://127.0.0.1:{port}") for port in range(7, 15))
+    served = Served(upstreams=upstreams)
+    refused: list[Any] = []
+    served.worker.connector = SimpleNamespace(start=refused.append)  # type: ignore[assignment]
+    for up in served.ups:
+        up.used = True
+    served.ask()
+    ended = 0
+    while [up for up in served.ups if up.asked is not None]:
+        lose(served.asked())
+        ended += 1
+        refused.pop().failed(None, "no connection: refused")
+    assert ended == 3
+    assert b'"code":"upstream_failed"' in served.wire.written
+
+
+def test_a_connection_that_was_closed_while_idle_costs_one_new_connection_and_no_try() -> None:
+    served = Served(upstreams=UPSTREAMS[:1], tries=1)
+    (stale,) = served.ups
+    stale.used = True
+    other = Up(stale.replica)
+    other.connection_made(Wire())
+    other.used = True
+    assert isinstance(stale.replica.connection_pool, list)
+    stale.replica.connection_pool.insert(0, other)  # as old as the one that was closed
+    asked: list[Any] = []
+    served.worker.connector = SimpleNamespace(start=asked.append)  # type: ignore[assignment]
+    served.ask()
+    lose(stale)
+    assert other.asked is None
+    fresh = Up(stale.replica)
+    fresh.connection_made(Wire())
+    (attempt,) = asked
+    attempt.exchange.connected(attempt, fresh)
+    fresh.data_received(HEAD + chunk("one") + DONE)
+    assert text_of(said_to(served)) == "one"
