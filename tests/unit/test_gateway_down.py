@@ -105,6 +105,9 @@ def test_whoever_asks_to_continue_is_told_to_unless_there_is_nothing_to_send() -
     assert written(head % 3).startswith(b"HTTP/1.1 100 ")
     assert written(head % 3, b"abc").count(b"HTTP/1.1 200 ") == 1
     assert not written(head % 0).startswith(b"HTTP/1.1 100 ")
+    old = head.replace(b"HTTP/1.1", b"HTTP/1.0")
+    assert written(old % 3) == b"", "it would be taken for the answer"
+    assert written(old % 3, b"abc").startswith(b"HTTP/1.1 200 ")
 
 
 def test_chunks_are_one_body_and_trailers_are_nothing() -> None:

@@ -213,7 +213,7 @@ class Down:
             self.forward = without(self.hops, self.forward)
         self.fresh_at = now = self.worker.now()
         self.deadline = now + min(BODY_PIECE_WITHIN_S, self.worker.wanted.body_within_s)
-        if self.wants_continue and self.length:
+        if self.wants_continue and self.length and version == "1.1":  # before it nobody knew of that answer
             self.transport.write(CONTINUE)
 
     def on_body(self, body: bytes) -> None:
