@@ -390,3 +390,28 @@ def test_a_connection_that_was_closed_while_idle_costs_one_new_connection_and_no
     attempt.exchange.connected(attempt, fresh)
     fresh.data_received(HEAD + chunk("one") + DONE)
     assert text_of(said_to(served)) == "one"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completion%73",
+        "/v1/chat%2Fcompletions",
+        "/v1/chat/completions/",
+        "//v1/chat/completions",
+        "/v1/chat//completions",
+        "/v1/x/../chat/./completions",
+        "/v1/%2e/chat/completions",
+        "/v1/chat/completions#x",
+        "/v1/embeddings%2F?x",
+    ],
+)
+def test_no_other_way_to_write_a_path_that_counts_as_tokens_leads_to_an_engine(path: str) -> None:
+    """It led to the service that has the prefix, needed no model, and counted as no tokens."""
+    served = Served(prefixes=("/",))
+    ask = ASK.replace(b"/v1/chat/completions", path.encode())
+    served.down.data_received(ask)
+    assert [up for up in served.ups if up.asked is not None] == []
+    assert b'"code":"not_found"' in served.wire.written
+    served.down.data_received(ask.replace(path.encode(), b"/v1/chat/completions%20of/x"))
+    assert served.asked()
