@@ -1,5 +1,6 @@
 """One request in bytes, through a worker without sockets: what its client is sent, and what replicas are."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -415,3 +416,13 @@ def test_no_other_way_to_write_a_path_that_counts_as_tokens_leads_to_an_engine(p
     assert b'"code":"not_found"' in served.wire.written
     served.down.data_received(ask.replace(path.encode(), b"/v1/chat/completions%20of/x"))
     assert served.asked()
+
+
+async def test_a_replica_whose_name_is_none_cannot_be_reached() -> None:
+    """Who asked was left without an answer."""
+    served = Served(upstreams=(settings.Upstream("http://a..b:1"),), hold=None)
+    served.ups[0].replica.connection_pool = []
+    served.worker.loop = asyncio.get_running_loop()
+    served.ask()
+    await asyncio.gather(*served.worker.connector._tasks)
+    assert b'"code":"upstream_failed"' in served.wire.written
