@@ -426,3 +426,21 @@ async def test_a_replica_whose_name_is_none_cannot_be_reached() -> None:
     served.ask()
     await asyncio.gather(*served.worker.connector._tasks)
     assert b'"code":"upstream_failed"' in served.wire.written
+
+
+@pytest.mark.parametrize("beside", [b"event: message\n", b": alive\n", b"id: 7\n"])
+def test_an_answer_of_two_replicas_reads_as_one_whatever_stands_beside_its_data(beside: bytes) -> None:
+    """What did not begin with its data was passed on with another id, opening and usage."""
+    served = Served(continues=True)
+    served.ask(ASK_FOR_USAGE)
+    first = served.asked()
+    first.data_received(HEAD + framed(beside, event(BEGAN, ROLE), beside, event(BEGAN, {"content": "one"})))
+    lose(first)
+    more = [event(WENT_ON, ROLE), event(WENT_ON, {"content": " two"}), event(WENT_ON, None, (9, 1))]
+    served.asked().data_received(HEAD + framed(*(beside + each for each in more)) + DONE)
+    *found, usage, done = said_to(served)
+    assert (text_of(found), done) == ("one two", "[DONE]")
+    assert {each["id"] for each in (*found, usage)} == {"chatcmpl-1"}
+    assert len(found) == 3, "one opening"
+    assert usage["usage"] == numbers(8, 2)
+    assert served.wire.written.count(beside.rstrip()) == 4

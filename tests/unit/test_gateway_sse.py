@@ -176,6 +176,12 @@ def test_what_is_said_beside_the_text_is_counted_and_told(delta: dict[str, Any])
     assert said_in(stream(ROLE, {"choices": [{"delta": delta}]}, HI)) == (said, 2, True)
 
 
+def test_what_cannot_be_read_may_be_text_and_is_not_left_out_of_it() -> None:
+    """An answer was continued without the characters that stood in two events."""
+    half = b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n'
+    assert said_in(stream(HI) + half + stream(HI))[2]
+
+
 @pytest.mark.parametrize(
     ("why", "finished"), [("stop", True), ("tool_calls", True), ("", False), (None, False)]
 )

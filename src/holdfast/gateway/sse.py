@@ -184,7 +184,8 @@ def has_content(decoded: Any) -> bool:
 
 def said_in(block: bytes) -> tuple[str, int, bool]:
     """What whole events say, as far as they are a chat with one choice: its text; in how many of them
-    anything is said; and is there more than text (what was thought, a tool that is asked for)?"""
+    anything is said; and is there more than text (what was thought, a tool that is asked for, what cannot be
+    read here)?"""
     parts, count, more = [], 0, False
     for event in block.replace(b"\r\n", b"\n").split(b"\n\n"):
         said = data_of(event)
@@ -192,8 +193,14 @@ def said_in(block: bytes) -> tuple[str, int, bool]:
             continue
         try:
             decoded = _anything.decode(said)
+        except msgspec.DecodeError:
+            more = more or said.endswith(b"}")  # half of a character, say: whoever asked may have read it
+            continue
+        except NOT_JSON:
+            continue
+        try:
             said_of = {name: value for name, value in decoded["choices"][0]["delta"].items() if value}
-        except (*NOT_JSON, KeyError, IndexError, TypeError, AttributeError):
+        except (KeyError, IndexError, TypeError, AttributeError):
             continue
         said_of.pop("role", None)
         count += bool(said_of)
