@@ -444,3 +444,30 @@ def test_an_answer_of_two_replicas_reads_as_one_whatever_stands_beside_its_data(
     assert len(found) == 3, "one opening"
     assert usage["usage"] == numbers(8, 2)
     assert served.wire.written.count(beside.rstrip()) == 4
+
+
+WRONG = b'data: {"error":{"message":"no such grammar","type":"BadRequestError","code":400}}\n\n'
+
+
+def test_a_request_that_is_wrong_is_no_fault_of_the_replicas_that_say_so_in_a_stream() -> None:
+    """It was asked of the next one, each of them counted it as a failure, and three of those eject."""
+    served = Served()
+    for _ in range(4):
+        served.wire.written = b""
+        served.ask()
+        served.asked().data_received(HEAD + framed(WRONG) + DONE)
+        assert WRONG in served.wire.written
+    replicas = served.worker.book.services["toy"].pool.replicas.values()
+    assert [replica.health.in_a_row for replica in replicas] == [0, 0]
+    assert served.worker.book.services["toy"].retries == 0
+
+
+def test_an_answer_that_is_not_gone_on_with_ends_as_lost_whatever_the_next_says_of_it() -> None:
+    served = Served(continues=True)
+    served.ask()
+    first = served.asked()
+    first.data_received(HEAD + chunk("one"))
+    lose(first)
+    served.asked().data_received(HEAD + framed(WRONG) + DONE)
+    assert said_to(served)[-1]["error"]["code"] == "upstream_lost"
+    assert WRONG not in served.wire.written

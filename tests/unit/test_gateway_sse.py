@@ -106,6 +106,25 @@ def test_a_role_alone_is_no_content_and_an_error_before_content_is_a_failure() -
     assert events.content
 
 
+@pytest.mark.parametrize(
+    ("error", "is_answer"),
+    [
+        ({"code": 400}, True),
+        ({"code": 422}, True),
+        ({"code": "context_length_exceeded", "type": "invalid_request_error"}, True),
+        ({"code": 429}, False),
+        ({"code": 408}, False),
+        ({"code": 500, "type": "invalid_request_error"}, False),
+        ({"code": None, "type": "server_error"}, False),
+        ("no", False),
+    ],
+)
+def test_an_error_of_the_request_is_its_answer(error: Any, is_answer: bool) -> None:
+    _, events = through(stream(ROLE, {"error": error}), strip=False)
+    assert events.failed
+    assert events.content is is_answer
+
+
 def test_a_stream_without_done_or_without_its_last_blank_line_is_not_ended() -> None:
     out, events = through(stream(HI, END), strip=False)
     assert not events.ended

@@ -74,7 +74,7 @@ class Try:
         if up.status == 429 or up.status >= 500:
             if up.complete or self.size > HELD_MAX:
                 exchange.turned_down(self, up)
-        elif events is not None and events.failed:
+        elif events is not None and events.failed and (exchange.head or not events.content):
             exchange.failed(self, f"it failed: {events.failed}", "error", exchange.worker.now())
         elif up.complete or self.size > HELD_MAX or (events is not None and events.content):
             exchange.win(self, up)
