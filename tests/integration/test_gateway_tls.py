@@ -87,3 +87,17 @@ async def test_it_reads_it_also_where_there_is_no_uvloop(certified: tuple[Path, 
         await until(lambda: not worker.downs)
     assert status == 413
     assert b"at most 1000000 bytes" in body
+
+
+async def test_who_does_not_shake_hands_is_let_go_as_who_sends_no_head(
+    certified: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """It was a connection for a minute, and counted among none."""
+    tls: dict[str, Any] = {"certificate": certified[0], "key": certified[1]}
+    async with served(tmp_path / "state", service(), head_within_s=0.5, **tls) as (serving, _):
+        url = httpx.URL(serving.url)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()

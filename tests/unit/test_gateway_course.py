@@ -218,6 +218,15 @@ def test_no_connection_is_no_try_and_what_ends_replicas_is_not_asked_for_ever() 
     assert course.freed == FREED_MAX
 
 
+def test_one_whose_replica_is_gone_since_it_was_asked_has_been_tried() -> None:
+    course = request("abcdefgh", tries=9)
+    for freed in range(1, FREED_MAX + 1):
+        course.failed(course.all[-1], "why", "gone", 1.0)
+        assert (course.freed, course.tried) == (freed, freed + 1)
+        assert course.all[freed - 1].replica.health.ejected
+    assert course.names[-1] not in course.names[:-1]
+
+
 def test_more_than_its_tries_it_is_not_asked() -> None:
     course = request("abcde", tries=2)
     course.failed(course.all[-1], "why", "lost", 1.0)

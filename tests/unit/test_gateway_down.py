@@ -90,6 +90,18 @@ def test_what_could_be_read_twice_is_refused_and_ends_the_connection(lines: byte
     assert worker.counts.by_status == {status: 1}
 
 
+@pytest.mark.parametrize(
+    "first", [b"GET / RTSP/1.1", b"POST / RTSP/1.0", b"OPTIONS / RTSP/1.1", b"SOURCE / ICE/1.1"]
+)
+def test_the_first_line_of_another_protocol_is_refused(first: bytes) -> None:
+    """The parser knows some that look alike, and says 1.1 of them too."""
+    request = b"\r\n" + first + b"\r\nhost: h\r\nx-a: a HTTP/1.1\r\n\r\n"
+    for pieces in ([request], [bytes([byte]) for byte in request]):
+        worker, wire = heard(pieces)
+        assert worker.requests == []
+        assert wire.written.startswith(b"HTTP/1.1 400 ")
+
+
 def test_a_head_without_end_is_refused() -> None:
     worker, wire = heard([b"GET / HTTP/1.1\r\nhost: h\r\nx-a: "] + [b"y" * 1_000] * 40)
     assert worker.requests == []
@@ -105,6 +117,9 @@ def test_whoever_asks_to_continue_is_told_to_unless_there_is_nothing_to_send() -
     assert written(head % 3).startswith(b"HTTP/1.1 100 ")
     assert written(head % 3, b"abc").count(b"HTTP/1.1 200 ") == 1
     assert not written(head % 0).startswith(b"HTTP/1.1 100 ")
+    old = head.replace(b"HTTP/1.1", b"HTTP/1.0")
+    assert written(old % 3) == b"", "it would be taken for the answer"
+    assert written(old % 3, b"abc").startswith(b"HTTP/1.1 200 ")
 
 
 def test_chunks_are_one_body_and_trailers_are_nothing() -> None:

@@ -1,5 +1,6 @@
 """One request in bytes, through a worker without sockets: what its client is sent, and what replicas are."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -336,3 +337,137 @@ def test_a_model_that_cannot_be_listed_is_shown_to_whoever_may_use_it() -> None:
     assert b'"owned_by":"toy"' in model(served, "toy-7b-it", "s")
     for name, secret in (("other", ""), ("toy", ""), ("toy-70b", "s"), ("labs/toy", "s")):
         assert b'"code":"model_not_found"' in model(served, name, secret), name
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_an_answer_that_has_no_body_has_no_frame_of_one(status: int) -> None:
+    """As a stream it was sent in chunks: the last of them stood before the next answer."""
+    served = Served()
+    served.ask()
+    head = b"HTTP/1.1 %d -\r\ncontent-type: text/event-stream\r\n\r\n" % status
+    served.asked().data_received(head)
+    assert served.wire.written.startswith(b"HTTP/1.1 %d " % status)
+    assert served.wire.written.partition(b"\r\n\r\n")[2] == b""
+    assert b"transfer-encoding" not in served.wire.written
+    assert not served.wire.closed
+
+
+def test_a_request_that_ends_replicas_is_not_asked_of_all_of_them() -> None:
+    """A connection that was kept, and ended with its replica, was taken for one that was closed while idle:
+    the next replica was asked, and so on, and all of that was no try."""
+    upstreams = tuple(settings.Upstream(f"http://127.0.0.1:{port}") for port in range(7, 15))
+    served = Served(upstreams=upstreams)
+    refused: list[Any] = []
+    served.worker.connector = SimpleNamespace(start=refused.append)  # type: ignore[assignment]
+    for up in served.ups:
+        up.used = True
+    served.ask()
+    ended = 0
+    while [up for up in served.ups if up.asked is not None]:
+        lose(served.asked())
+        ended += 1
+        refused.pop().failed(None, "no connection: refused")
+    assert ended == 3
+    assert b'"code":"upstream_failed"' in served.wire.written
+
+
+def test_a_connection_that_was_closed_while_idle_costs_one_new_connection_and_no_try() -> None:
+    served = Served(upstreams=UPSTREAMS[:1], tries=1)
+    (stale,) = served.ups
+    stale.used = True
+    other = Up(stale.replica)
+    other.connection_made(Wire())
+    other.used = True
+    assert isinstance(stale.replica.connection_pool, list)
+    stale.replica.connection_pool.insert(0, other)  # as old as the one that was closed
+    asked: list[Any] = []
+    served.worker.connector = SimpleNamespace(start=asked.append)  # type: ignore[assignment]
+    served.ask()
+    lose(stale)
+    assert other.asked is None
+    fresh = Up(stale.replica)
+    fresh.connection_made(Wire())
+    (attempt,) = asked
+    attempt.exchange.connected(attempt, fresh)
+    fresh.data_received(HEAD + chunk("one") + DONE)
+    assert text_of(said_to(served)) == "one"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completion%73",
+        "/v1/chat%2Fcompletions",
+        "/v1/chat/completions/",
+        "//v1/chat/completions",
+        "/v1/chat//completions",
+        "/v1/x/../chat/./completions",
+        "/v1/%2e/chat/completions",
+        "/v1/chat/completions#x",
+        "/v1/embeddings%2F?x",
+    ],
+)
+def test_no_other_way_to_write_a_path_that_counts_as_tokens_leads_to_an_engine(path: str) -> None:
+    """It led to the service that has the prefix, needed no model, and counted as no tokens."""
+    served = Served(prefixes=("/",))
+    ask = ASK.replace(b"/v1/chat/completions", path.encode())
+    served.down.data_received(ask)
+    assert [up for up in served.ups if up.asked is not None] == []
+    assert b'"code":"not_found"' in served.wire.written
+    served.down.data_received(ask.replace(path.encode(), b"/v1/chat/completions%20of/x"))
+    assert served.asked()
+
+
+async def test_a_replica_whose_name_is_none_cannot_be_reached() -> None:
+    """Who asked was left without an answer."""
+    served = Served(upstreams=(settings.Upstream("http://a..b:1"),), hold=None)
+    served.ups[0].replica.connection_pool = []
+    served.worker.loop = asyncio.get_running_loop()
+    served.ask()
+    await asyncio.gather(*served.worker.connector._tasks)
+    assert b'"code":"upstream_failed"' in served.wire.written
+
+
+@pytest.mark.parametrize("beside", [b"event: message\n", b": alive\n", b"id: 7\n"])
+def test_an_answer_of_two_replicas_reads_as_one_whatever_stands_beside_its_data(beside: bytes) -> None:
+    """What did not begin with its data was passed on with another id, opening and usage."""
+    served = Served(continues=True)
+    served.ask(ASK_FOR_USAGE)
+    first = served.asked()
+    first.data_received(HEAD + framed(beside, event(BEGAN, ROLE), beside, event(BEGAN, {"content": "one"})))
+    lose(first)
+    more = [event(WENT_ON, ROLE), event(WENT_ON, {"content": " two"}), event(WENT_ON, None, (9, 1))]
+    served.asked().data_received(HEAD + framed(*(beside + each for each in more)) + DONE)
+    *found, usage, done = said_to(served)
+    assert (text_of(found), done) == ("one two", "[DONE]")
+    assert {each["id"] for each in (*found, usage)} == {"chatcmpl-1"}
+    assert len(found) == 3, "one opening"
+    assert usage["usage"] == numbers(8, 2)
+    assert served.wire.written.count(beside.rstrip()) == 4
+
+
+WRONG = b'data: {"error":{"message":"no such grammar","type":"BadRequestError","code":400}}\n\n'
+
+
+def test_a_request_that_is_wrong_is_no_fault_of_the_replicas_that_say_so_in_a_stream() -> None:
+    """It was asked of the next one, each of them counted it as a failure, and three of those eject."""
+    served = Served()
+    for _ in range(4):
+        served.wire.written = b""
+        served.ask()
+        served.asked().data_received(HEAD + framed(WRONG) + DONE)
+        assert WRONG in served.wire.written
+    replicas = served.worker.book.services["toy"].pool.replicas.values()
+    assert [replica.health.in_a_row for replica in replicas] == [0, 0]
+    assert served.worker.book.services["toy"].retries == 0
+
+
+def test_an_answer_that_is_not_gone_on_with_ends_as_lost_whatever_the_next_says_of_it() -> None:
+    served = Served(continues=True)
+    served.ask()
+    first = served.asked()
+    first.data_received(HEAD + chunk("one"))
+    lose(first)
+    served.asked().data_received(HEAD + framed(WRONG) + DONE)
+    assert said_to(served)[-1]["error"]["code"] == "upstream_lost"
+    assert WRONG not in served.wire.written

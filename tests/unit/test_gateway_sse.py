@@ -106,6 +106,25 @@ def test_a_role_alone_is_no_content_and_an_error_before_content_is_a_failure() -
     assert events.content
 
 
+@pytest.mark.parametrize(
+    ("error", "is_answer"),
+    [
+        ({"code": 400}, True),
+        ({"code": 422}, True),
+        ({"code": "context_length_exceeded", "type": "invalid_request_error"}, True),
+        ({"code": 429}, False),
+        ({"code": 408}, False),
+        ({"code": 500, "type": "invalid_request_error"}, False),
+        ({"code": None, "type": "server_error"}, False),
+        ("no", False),
+    ],
+)
+def test_an_error_of_the_request_is_its_answer(error: Any, is_answer: bool) -> None:
+    _, events = through(stream(ROLE, {"error": error}), strip=False)
+    assert events.failed
+    assert events.content is is_answer
+
+
 def test_a_stream_without_done_or_without_its_last_blank_line_is_not_ended() -> None:
     out, events = through(stream(HI, END), strip=False)
     assert not events.ended
@@ -174,6 +193,12 @@ def test_the_text_of_a_chat_is_put_together() -> None:
 def test_what_is_said_beside_the_text_is_counted_and_told(delta: dict[str, Any]) -> None:
     said = HI["choices"][0]["delta"]["content"]
     assert said_in(stream(ROLE, {"choices": [{"delta": delta}]}, HI)) == (said, 2, True)
+
+
+def test_what_cannot_be_read_may_be_text_and_is_not_left_out_of_it() -> None:
+    """An answer was continued without the characters that stood in two events."""
+    half = b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n'
+    assert said_in(stream(HI) + half + stream(HI))[2]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ let in goes on to a replica; what is not has its answer at once. Only where quot
 there a moment in between.
 """
 
+import posixpath
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_to_bytes
 
 from holdfast.core.gateway.prefix import blocks
 from holdfast.gateway import ask as asks
@@ -66,15 +67,21 @@ def _no_model(model: str) -> Answer:
 
 
 def _path_wanted(exchange: "Exchange", path: bytes) -> None:
-    """Any other path belongs to a service as a whole. It counts as a request, and as no tokens."""
+    """Any other path belongs to a service as a whole. It counts as a request, and as no tokens; one that an
+    engine could read as a path that counts as tokens leads nowhere."""
     worker = exchange.worker
     service = worker.book.service_at(exchange.down.host, path)
-    if service is None:
+    if service is None or _plain(path) in asks.SHAPES:
         exchange.answer(Answer(404, "not_found", "nothing here has this path"))
     elif service.settings.open or _known(exchange):
         exchange.service, exchange.of = service, service.of("")
         exchange.cost = 1
         exchange.take(worker.purse, worker.now())
+
+
+def _plain(path: bytes) -> bytes:
+    """As it is read by whoever undoes escapes, dots, slashes that say nothing, and fragments."""
+    return posixpath.normpath(b"/" + unquote_to_bytes(path.partition(b"#")[0]).lstrip(b"/"))
 
 
 def _model_wanted(exchange: "Exchange") -> None:

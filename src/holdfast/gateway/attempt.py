@@ -29,6 +29,7 @@ class Try:
         "passes",
         "replica",
         "rest",
+        "sent",
         "size",
         "started",
         "tail",
@@ -44,6 +45,7 @@ class Try:
         self.size = 0
         self.tail = b""
         self.known = self.over = False  # its head was looked at; it has ended
+        self.sent = False  # by a connection that ended before anything came
         self.passes = False  # what comes in whole chunks goes on in them
 
     def replied(self, up: Up, data: bytes, chunk: bytes = b"") -> None:
@@ -72,7 +74,7 @@ class Try:
         if up.status == 429 or up.status >= 500:
             if up.complete or self.size > HELD_MAX:
                 exchange.turned_down(self, up)
-        elif events is not None and events.failed:
+        elif events is not None and events.failed and (exchange.head or not events.content):
             exchange.failed(self, f"it failed: {events.failed}", "error", exchange.worker.now())
         elif up.complete or self.size > HELD_MAX or (events is not None and events.content):
             exchange.win(self, up)
@@ -84,5 +86,5 @@ class Try:
         if up is not None and up.reused and not up.fed and exchange.winner is None:
             exchange.ask_again(self)  # it was closed while it was idle: that says nothing of the replica
             return
-        kind = kind or ("connect" if up is None else "lost")
+        kind = kind or ("lost" if up is not None else "gone" if self.sent else "connect")
         exchange.failed(self, why, kind, exchange.worker.now())

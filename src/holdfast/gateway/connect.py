@@ -54,8 +54,11 @@ class Connector:
 
     async def to(self, replica: Replica, service: Service) -> Up:
         target = service.targets[replica.id]
-        async with asyncio.timeout(service.settings.connect_s):
-            return await self._open(replica, target)
+        try:
+            async with asyncio.timeout(service.settings.connect_s):
+                return await self._open(replica, target)
+        except UnicodeError as error:  # a name that no resolver takes
+            raise OSError(str(error)) from None
 
     async def _open(self, replica: Replica, target: Target) -> Up:
         loop = self.worker.loop

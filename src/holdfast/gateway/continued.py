@@ -69,7 +69,7 @@ class Rest:
 
     def _event(self, event: bytes) -> bytes:
         said = data_of(event)
-        if not event.startswith(b"data:") or not said.startswith(b"{"):
+        if not said.startswith(b"{"):
             return event
         try:
             fields = _fields.decode(said)
@@ -85,7 +85,15 @@ class Rest:
             whole = self.before.whole(usage)
             told = {"prompt_tokens": whole.prompt, "completion_tokens": whole.completion}
             fields["usage"] = msgspec.Raw(msgspec.json.encode({**told, "total_tokens": whole.total}))
-        return b"data: " + msgspec.json.encode(fields) + b"\n\n"
+        return _beside(event) + b"data: " + msgspec.json.encode(fields) + b"\n\n"
+
+
+def _beside(event: bytes) -> bytes:
+    """Its lines that are no data: usually none."""
+    if event.startswith(b"data: ") and event.find(b"\n") >= len(event) - 2:
+        return b""
+    lines = event.replace(b"\r\n", b"\n").split(b"\n")
+    return b"".join([line + b"\n" for line in lines if line and not line.startswith(b"data:")])
 
 
 def _opens(said: bytes) -> bool:

@@ -2,8 +2,8 @@
 
 httptools (llhttp) parses, and is strict: lengths that contradict each other, bare line feeds, folded headers
 and odd characters end the connection. What it lets pass and we do not: any transfer coding but chunked, a
-request without a host or with two, a version without keep-alive that sends chunks, an absolute target. So no
-two readers of the same bytes can disagree about where a request ends.
+request without a host or with two, a version without keep-alive that sends chunks, an absolute target, the
+first line of another protocol. So no two readers of the same bytes can disagree about where a request ends.
 
 There is no task for a connection or a request: whoever is late is found by the worker's look at all of them.
 What was read of a head stands until another one is read: see `again`.
@@ -82,6 +82,7 @@ class Down:
         "keep_alive",
         "key",
         "length",
+        "line",
         "linger",
         "method",
         "parser",
@@ -143,6 +144,7 @@ class Down:
         self.body_size = self.head_size = self.headers = self.headers_size = 0
         self.beside = 0  # bytes that came since the last of the body
         self.length = -1
+        self.line = b""  # it begins with the first one
         self.in_head = True
         self.chunked = self.has_host = self.wants_continue = self.pipelined = False
         self.fresh_at = 0.0
@@ -199,7 +201,9 @@ class Down:
         self.in_head = False
         self.version = version = self.parser.get_http_version()
         self.method = self.parser.get_method()
-        if version not in ("1.1", "1.0"):
+        line, self.line = self.line.lstrip(b"\r\n"), b""
+        end = line.find(b"\r\n")
+        if version not in ("1.1", "1.0") or line[end - 9 : end - 3] != b" HTTP/":  # or RTSP, or ICE
             raise Malformed(400, "invalid_request", "speak HTTP/1.1")
         if (version == "1.0" and self.chunked) or (version == "1.1" and not self.has_host):
             raise Malformed(400, "invalid_request", "a host must be named, and HTTP/1.0 has no chunks")
@@ -213,7 +217,7 @@ class Down:
             self.forward = without(self.hops, self.forward)
         self.fresh_at = now = self.worker.now()
         self.deadline = now + min(BODY_PIECE_WITHIN_S, self.worker.wanted.body_within_s)
-        if self.wants_continue and self.length:
+        if self.wants_continue and self.length and version == "1.1":  # before it nobody knew of that answer
             self.transport.write(CONTINUE)
 
     def on_body(self, body: bytes) -> None:
@@ -258,6 +262,7 @@ class Down:
                 self.fresh()
                 self.deadline = self.worker.now() + self.worker.wanted.head_within_s
             self.head_size += len(data)
+            self.line += data
         else:
             self._more(data)
             return

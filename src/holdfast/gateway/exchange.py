@@ -128,10 +128,10 @@ class Exchange(Course[Try, "Service"]):
             up.transport.pause_reading()
 
     def ask_again(self, attempt: Try) -> None:
-        """The same replica, by another connection."""
-        attempt.up, attempt.known = None, False
+        """The same replica, by a new connection: one that fails too was not closed while it was idle."""
+        attempt.up, attempt.known, attempt.sent = None, False, True
         attempt.held.clear()
-        self.connect(attempt)
+        self.worker.connect(attempt)
 
     def request_id(self) -> bytes:
         if not self.id:

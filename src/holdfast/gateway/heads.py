@@ -53,8 +53,8 @@ def answer(exchange: "Exchange", attempt: "Try", up: "Up", length: int) -> bytes
     if length >= 0:
         if status not in (204, 304):
             frame = b"content-length: %d\r\n" % length
-    elif up.is_head:
-        pass
+    elif up.is_head or status in (204, 304):
+        pass  # no body, and no frame of one: its end would be read as the next answer
     elif down.version == "1.1":
         frame = b"transfer-encoding: chunked\r\n"
         exchange.to_chunk = True

@@ -45,7 +45,7 @@ class Events:
         self.tail = b""
         self.usage: Usage | None = None
         self.content = False  # something that a person would see has come
-        self.failed = ""  # upstream said so in the stream, before any content
+        self.failed = ""  # upstream said so in the stream, before any content; or as its content, see below
         self.count = 0  # events with data
         self.length = False  # ended because it was as long as it may be
         self.finished = False  # a choice has said why it ends: of a chat with one, nothing more comes of it
@@ -116,6 +116,7 @@ class Events:
                 return
             if isinstance(decoded, dict) and decoded.get("error"):
                 self.failed = str(decoded["error"])[:300]
+                self.content = asks_wrongly(decoded["error"])
                 return
             if has_content(decoded):
                 self.content = True
@@ -182,9 +183,21 @@ def has_content(decoded: Any) -> bool:
     return False
 
 
+def asks_wrongly(error: Any) -> bool:
+    """Does it speak of the request and not of the replica? Another would say the same, so it is the answer.
+    Engines that have begun a stream can say so in it alone."""
+    if not isinstance(error, dict):
+        return False
+    code = error.get("code")
+    if isinstance(code, int):
+        return 400 <= code < 500 and code not in (408, 429)
+    return error.get("type") == "invalid_request_error"
+
+
 def said_in(block: bytes) -> tuple[str, int, bool]:
     """What whole events say, as far as they are a chat with one choice: its text; in how many of them
-    anything is said; and is there more than text (what was thought, a tool that is asked for)?"""
+    anything is said; and is there more than text (what was thought, a tool that is asked for, what cannot be
+    read here)?"""
     parts, count, more = [], 0, False
     for event in block.replace(b"\r\n", b"\n").split(b"\n\n"):
         said = data_of(event)
@@ -192,8 +205,14 @@ def said_in(block: bytes) -> tuple[str, int, bool]:
             continue
         try:
             decoded = _anything.decode(said)
+        except msgspec.DecodeError:
+            more = more or said.endswith(b"}")  # half of a character, say: whoever asked may have read it
+            continue
+        except NOT_JSON:
+            continue
+        try:
             said_of = {name: value for name, value in decoded["choices"][0]["delta"].items() if value}
-        except (*NOT_JSON, KeyError, IndexError, TypeError, AttributeError):
+        except (KeyError, IndexError, TypeError, AttributeError):
             continue
         said_of.pop("role", None)
         count += bool(said_of)

@@ -313,6 +313,7 @@ class Worker:
             reuse_port=True,
             backlog=4_096,
             ssl=tls,
+            ssl_handshake_timeout=None if tls is None else self.wanted.head_within_s,
         )
         self.link.send(messages.Ready())
         looking = self.loop.create_task(self.look_after())

@@ -33,6 +33,7 @@ from holdfast.model.gateway import Key
 FREED_MAX = 2
 BREATH_S = 0.3  # whoever has just failed it may still be going: a process takes a moment to die
 BORROWS_MAX = 100
+LOST = ("lost", "gone")  # while it was asked; gone: and there is no connection to it any more
 
 
 class Attempt(Protocol):
@@ -229,7 +230,7 @@ class Course(ABC, Generic[A, S]):
             self.tried -= 1
         elif self.tried >= service.settings.tries:
             return False
-        elif kind != "lost" or self.freed >= FREED_MAX:
+        elif kind not in LOST or self.freed >= FREED_MAX:
             return service.may_retry(now)
         else:
             self.freed += 1

@@ -17,6 +17,8 @@ from holdfast.core.gateway.tries import Tries
 if TYPE_CHECKING:
     from holdfast.core.gateway.course import Course
 
+UNREACHABLE = ("connect", "gone")
+
 
 class Rules(Protocol):
     """How patient a gateway is with a service."""
@@ -84,7 +86,7 @@ class Served(ABC, Generic[R]):
         return waited_s > self.tries.hedge_after_s(saturation) and self.tries.may_hedge(saturation, now)
 
     def failed(self, replica: Replica, kind: str, now: float) -> None:
-        if kind == "connect":
+        if kind in UNREACHABLE:
             self.pool.unreachable(replica, now)
         else:
             self.pool.failed(replica, now)
