@@ -111,6 +111,14 @@ def test_a_refusal_of_much_does_not_refuse_little() -> None:
     desk.admit(50, 0)
 
 
+def test_a_refusal_of_little_tells_the_true_wait_of_much() -> None:
+    """It was told the wait of the little one: a second instead of a minute."""
+    desk = Desk()
+    desk.admit(6_000, 0)
+    assert desk.refuse(100, 0).wait_s == pytest.approx(1)
+    assert desk.refuse(6_000, 0).wait_s == pytest.approx(60)
+
+
 def test_a_request_beyond_the_capacity_is_never_asked_for() -> None:
     answer = Desk().try_once(6_001, 0)
     assert isinstance(answer, Refusal)
