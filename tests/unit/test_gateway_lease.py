@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Ask, Broker, Grants, LentRate, Part
+from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Ask, Broker, Grants, LentRate, LentTotal, Part
 from holdfast.core.gateway.pocket import RESTS
 from holdfast.core.gateway.purse import DENIAL_S, READY_MAX, Purse, PurseTaken, Short
 from holdfast.core.gateway.quota import Refusal
@@ -550,6 +550,32 @@ def test_what_a_crashed_holder_drew_stays_drawn() -> None:
     assert desk.broker.drawn() == {GLOBAL: 1_500}
     again = Broker({GLOBAL: Limits(tokens_total=150_000)}, 0.0, "second", desk.broker.drawn())
     assert again.drawn() == {GLOBAL: 1_500}
+
+
+def test_what_a_crashed_holder_drew_is_waited_for_by_nobody() -> None:
+    """Whoever asked was told for ever to come back in two and a half seconds, of a budget that is used up."""
+    limits = Limits(tokens_total=1_000)
+    desk = Desk(limits)
+    desk.admit(500, 0)
+    desk.broker.lapse(LAPSE_S)
+    other = Desk(limits)
+    other.broker, other.purse.holder = desk.broker, "other"
+    other.purse.settle(other.admit(500, LAPSE_S), 500, LAPSE_S)
+    assert other.refuse(10, LAPSE_S).kind == "total"
+    assert desk.broker.drawn() == {GLOBAL: 1_000}
+
+
+def test_a_holder_that_was_cut_off_may_still_return_what_it_drew() -> None:
+    desk = Desk(Limits(tokens_total=1_000))
+    running = desk.admit(900, 0)
+    desk.broker.lapse(LAPSE_S)
+    desk.broker.lapse(2 * LAPSE_S)
+    desk.purse.settle(running, 100, 6)
+    desk.exchange(6)
+    lent = desk.broker._counters[TOTAL]
+    assert isinstance(lent, LentTotal)
+    assert (lent.drawn - lent.out, lent.out) == (100, desk.purse._pockets[TOTAL].have)
+    desk.admit(900, 6)
 
 
 def test_places_are_lent_whole_and_idle_ones_go_back_but_one() -> None:

@@ -91,11 +91,12 @@ class Grants(msgspec.Struct, frozen=True):
 
 
 class Lease:
-    __slots__ = ("out", "until")
+    __slots__ = ("out", "silent", "until")
 
     def __init__(self) -> None:
         self.out = 0.0
         self.until = 0.0
+        self.silent = False  # of a total, which stays lent: its holder has not been heard for too long
 
 
 class LentRate:
@@ -225,9 +226,12 @@ class LentTotal:
     def __init__(self, limit: int, drawn: float) -> None:
         self.limit = limit
         self.drawn = drawn
-        self.out = 0.0
+        self.out = 0.0  # with holders that are heard
 
     def hear(self, lease: Lease, part: Part, trusted: bool, now: float) -> bool:
+        if lease.silent:
+            lease.silent = False
+            self.out += lease.out
         gone = max(0.0, lease.out - part.has)
         self.drawn += part.debt - (gone - min(gone, part.spent))
         lease.out -= gone
@@ -251,7 +255,11 @@ class LentTotal:
         return inf if self.left + others < wants else LAPSE_S
 
     def lapse(self, lease: Lease, now: float) -> None:
-        """It stays drawn; should its holder be heard again, it may still return it."""
+        """It stays drawn, and nobody should wait for it; but should its holder be heard again, it may still
+        return it."""
+        if not lease.silent:
+            lease.silent = True
+            self.out -= lease.out
 
     @property
     def left(self) -> float:
