@@ -747,6 +747,70 @@ def test_a_lowered_limit_takes_back_what_is_not_lent_and_the_rest_as_it_comes_ho
     assert desk.free == 600
 
 
+def set_limits(desk: Desk, limits: Limits, now: float) -> None:
+    desk.broker.set_limits(GLOBAL, limits, now)
+    desk.purse.set_limits(GLOBAL, limits, now)
+
+
+def test_a_limit_that_is_taken_away_and_set_again_lends_nothing_twice() -> None:
+    """What was lent of it before could be spent besides the whole of it."""
+    limits = Limits(tokens_per_min=60_000, tokens_burst=1_000, concurrent=20)
+    desk = Desk(limits)
+    for _ in range(4):
+        desk.admit(100, 0)
+    assert desk.have > 0
+    set_limits(desk, Limits(), 0)
+    set_limits(desk, limits, 0)
+    for _ in range(6):
+        desk.admit(100, 0)
+    assert desk.refuse(1, 0).kind == "tokens"
+    other = Desk(limits)
+    other.broker, other.purse.holder = desk.broker, "other"
+    answers = [other.take(0, 1) for _ in range(12)]
+    assert 8 <= sum(isinstance(each, PurseTaken) for each in answers) <= 10, "ten of twenty run already"
+
+
+def test_what_runs_when_a_budget_is_taken_away_is_settled_when_it_is_set_again() -> None:
+    desk = Desk(Limits(tokens_total=1_000))
+    running = desk.admit(900, 0)
+    set_limits(desk, Limits(), 0)
+    desk.exchange(0)
+    set_limits(desk, Limits(tokens_total=1_000), 0)
+    assert desk.refuse(200, 0).kind == "held"
+    desk.purse.settle(running, 300, 0)
+    desk.exchange(1)
+    desk.admit(700, 1)
+    assert desk.refuse(1, 1).kind == "held"
+
+
+def test_a_key_that_is_deleted_takes_nothing_from_what_runs_for_others() -> None:
+    """The unused part of every running request was lost with it."""
+    desk = Desk()
+    desk.broker.set_limits("key:gone", RATE, 0)
+    running = desk.admit(6_000, 0)
+    desk.exchange(0)
+    desk.broker.forget_key("gone", 0)
+    desk.exchange(0)
+    desk.purse.settle(running, 1_000, 0)
+    desk.exchange(0)
+    desk.admit(5_000, 0)
+
+
+def test_what_was_spent_of_a_deleted_key_does_not_come_back_to_one_made_anew_under_its_name() -> None:
+    name = "tokens|key:k"
+    broker = Broker({"key:k": RATE}, 0.0, "b")
+    broker.ask(Ask("h", 1, "b", False, {name: Part(0.0, 6_000)}), 0)
+    told = broker.ask(Ask("h", 2, "b", False, {name: Part(0.0, spent=6_000)}), 0)
+    assert told.grants[name].holds
+    broker.forget_key("k", 0)
+    broker.set_limits("key:k", RATE, 0)
+    broker.ask(Ask("other", 1, "b", False, {name: Part(0.0, 5_000)}), 0)
+    broker.ask(Ask("other", 2, "b", False, {name: Part(0.0, spent=5_000)}), 0)
+    freed = Part(0.0, 6_000, freed=6_000, back=6_000, mark=told.grants[name].mark)
+    assert not broker.ask(Ask("h", 3, "b", False, {name: freed}), 0).grants[name].amount
+    assert broker._counters[name].left == pytest.approx(1_000)
+
+
 def test_the_standing_counts_what_is_here_and_what_the_broker_had() -> None:
     desk = Desk(Limits(tokens_per_min=6_000, requests_per_min=60))
     desk.admit(1_000, 0)
