@@ -4,11 +4,15 @@ import math
 
 import pytest
 
+from holdfast.core import fold
 from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Ask, Broker, Grants, LentRate, LentTotal, Part
+from holdfast.core.gateway.lender import Lender
 from holdfast.core.gateway.pocket import RESTS
 from holdfast.core.gateway.purse import DENIAL_S, READY_MAX, Purse, PurseTaken, Short
 from holdfast.core.gateway.quota import Refusal
+from holdfast.model import event as ev
 from holdfast.model.gateway import GLOBAL, Key, Limits
+from holdfast.model.world import World
 
 KEY = Key(id="k", hash=b"", team="t")
 TOKENS = f"tokens|{GLOBAL}"
@@ -745,6 +749,24 @@ def test_a_lowered_limit_takes_back_what_is_not_lent_and_the_rest_as_it_comes_ho
     assert desk.level == 600 - 3_000
     desk.exchange(0)
     assert desk.free == 600
+
+
+def test_a_lender_knows_the_limits_of_a_key_made_anew_under_an_old_name() -> None:
+    """Where they were the same as before, the broker did not hear of them again, and lent nothing of them."""
+    world = World()
+    scope, limits = "key:k/model:m", Limits(tokens_per_min=600)
+
+    def make(hash: bytes) -> None:
+        fold.observe(world, ev.KeyPut(at=0, key=Key(id="k", hash=hash)))
+        fold.observe(world, ev.LimitsSet(at=0, scope=scope, limits=limits))
+
+    make(b"1")
+    lender = Lender(world, 0.0, "t")
+    fold.observe(world, ev.KeyDeleted(at=0, key="k"))
+    make(b"2")
+    lender.know(world, 1.0)
+    ask = Ask("h", 1, "", False, {f"tokens|{scope}": Part(0.0, 10)})
+    assert lender.ask(ask, 100.0).grants[f"tokens|{scope}"].amount == 10
 
 
 def set_limits(desk: Desk, limits: Limits, now: float) -> None:

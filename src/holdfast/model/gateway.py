@@ -60,6 +60,12 @@ def scope_of_key(key: str) -> str:
     return f"key:{key}"
 
 
+def key_of(scope: str) -> str:
+    """Whose scope it is; empty: no key's."""
+    kind, _, name = scope.partition("/")[0].partition(":")
+    return name if kind == "key" else ""
+
+
 def scope_of_team(team: str) -> str:
     return f"team:{team}"
 
