@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.gateway.keyring import read_whole, write_whole
+from holdfast.model.gateway import key_of
 
 
 class Kept(msgspec.Struct):
@@ -22,9 +23,17 @@ class Budgets:
         self.file = file
         kept = read_whole(file, Kept) if file.exists() else Kept()
         self.drawn, self.crashed = kept.drawn, kept.running
+        self._running = kept.running
 
     def begin(self) -> None:
         self._write(self.drawn, running=True)
+
+    def forget(self, key: str) -> None:
+        """A key was deleted: one that gets its name has spent nothing."""
+        left = {scope: amount for scope, amount in self.drawn.items() if key_of(scope) != key}
+        if left != self.drawn:
+            self.drawn = left
+            self._write(left, running=self._running)
 
     def draw(self, drawn: dict[str, int]) -> None:
         """Durable when this returns. What is given back is written down at the end."""
@@ -36,4 +45,4 @@ class Budgets:
 
     def _write(self, drawn: dict[str, int], *, running: bool) -> None:
         write_whole(self.file, msgspec.json.encode(Kept(drawn, running)))
-        self.drawn = drawn
+        self.drawn, self._running = drawn, running

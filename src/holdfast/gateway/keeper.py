@@ -25,7 +25,7 @@ from holdfast.gateway.counts import Counted, of_the_ended
 from holdfast.gateway.keyring import Keyring
 from holdfast.gateway.link import Link
 from holdfast.gateway.watch_keys import KeyWatch
-from holdfast.model.gateway import Grade, Key, Limits, scope_of_key
+from holdfast.model.gateway import Grade, Key, Limits, key_of, scope_of_key
 
 READY_WITHIN_S = 60.0
 AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
@@ -106,8 +106,13 @@ class Keeper:
 
     def drop_key(self, id: str) -> None:
         self.clamps.pop(id, None)
+        self.limits = {scope: found for scope, found in self.limits.items() if key_of(scope) != id}
         self.broker.forget_key(id, self.now())
         self.tell_all(messages.KeyGone(id))
+        try:
+            self.budgets.forget(id)
+        except OSError as error:  # the next time something is written it is forgotten too
+            log.error("what is drawn of budgets cannot be kept", why=error.strerror)
 
     def put_limits(self, scope: str, limits: Limits) -> None:
         self.limits[scope] = limits
