@@ -617,6 +617,25 @@ def test_a_broker_that_comes_after_another_lends_nothing_until_the_old_leases_ar
     desk.admit(100, 2.1 + LAPSE_S)
 
 
+def test_a_broker_that_comes_after_one_that_ended_has_what_that_one_had_and_what_the_time_brought() -> None:
+    """It began full: to start a gateway anew was worth a burst, and whoever owed something owed it no more."""
+    limits = Limits(tokens_per_min=6_000, requests_per_min=60)
+    desk = Desk(limits)
+    desk.purse.settle(desk.admit(4_000, 0), 7_000, 0)
+    desk.exchange(0)
+    desk.broker.ask(desk.purse.ask(0, full=True, leaving=True), 0)
+    levels = desk.broker.levels(0)
+    assert levels == {TOKENS: -1_000, f"requests|{GLOBAL}": 59}
+    again = Broker({}, 1_000.0, "second", levels=levels, since=985.0)
+    again.set_limits(GLOBAL, limits, 1_000.0)
+    assert again._counters[TOKENS].left == 500
+    assert again._counters[f"requests|{GLOBAL}"].left == 60
+    again.set_limits("model:m", limits, 1_000.0)
+    assert again._counters["tokens|model:m"].left == 6_000, "of this nothing was used"
+    lower = Broker({GLOBAL: Limits(tokens_per_min=60)}, 1.0, "third", levels={TOKENS: 500}, since=9.0)
+    assert lower._counters[TOKENS].left == 60
+
+
 def test_who_is_refused_because_the_broker_came_after_another_is_told_so_and_how_long_it_takes() -> None:
     """They were told that they had used up their tokens, and to come back before there were any."""
     desk = Desk()

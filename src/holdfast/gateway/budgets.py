@@ -2,7 +2,8 @@
 
 A slice of a budget is written down before it is lent: after a crash it counts as spent. A keeper that did not
 end by itself may have workers that still hold leases of it, and nobody knows how full its buckets were: the
-next one begins with empty ones.
+next one begins with empty ones. One that ended writes down how full they are, and by the clock of the wall
+when that was: else each restart would be worth a burst.
 """
 
 from pathlib import Path
@@ -11,11 +12,14 @@ import msgspec
 
 from holdfast.gateway.keyring import read_whole, write_whole
 from holdfast.model.gateway import key_of
+from holdfast.model.units import SECOND, Instant
 
 
 class Kept(msgspec.Struct):
     drawn: dict[str, int] = {}
     running: bool = False
+    levels: dict[str, float] = {}  # of limits a minute that were not full when it ended
+    ended_at: Instant = 0
 
 
 class Budgets:
@@ -24,6 +28,11 @@ class Budgets:
         kept = read_whole(file, Kept) if file.exists() else Kept()
         self.drawn, self.crashed = kept.drawn, kept.running
         self._running = kept.running
+        self.levels, self._ended_at = kept.levels, kept.ended_at
+
+    def ended_s_ago(self, wall: Instant) -> float:
+        """How long ago the last one ended; a clock that was set back since then says 0."""
+        return max(0, wall - self._ended_at) / SECOND
 
     def begin(self) -> None:
         self._write(self.drawn, running=True)
@@ -40,9 +49,13 @@ class Budgets:
         if any(amount > self.drawn.get(scope, 0) for scope, amount in drawn.items()):
             self._write({**self.drawn, **drawn}, running=True)
 
-    def end(self, drawn: dict[str, int]) -> None:
+    def end(
+        self, drawn: dict[str, int], levels: dict[str, float] | None = None, wall: Instant = 0
+    ) -> None:
+        self.levels, self._ended_at = levels or {}, wall
         self._write({**self.drawn, **drawn}, running=False)
 
     def _write(self, drawn: dict[str, int], *, running: bool) -> None:
-        write_whole(self.file, msgspec.json.encode(Kept(drawn, running)))
+        kept = Kept(drawn, True) if running else Kept(drawn, False, self.levels, self._ended_at)
+        write_whole(self.file, msgspec.json.encode(kept))
         self.drawn, self._running = drawn, running

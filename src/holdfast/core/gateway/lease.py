@@ -113,6 +113,12 @@ class LentRate:
         self.bucket.level = 0.0
         self.bucket.at = self.empty_at = at
 
+    def begin_at(self, level: float, since: float, now: float) -> None:
+        """It had so much then, and nobody has taken any."""
+        self.bucket.level = min(level, self.bucket.capacity)
+        self.bucket.at = min(since, now)
+        self.bucket.fill(now)
+
     def recovers(self, wants: float, now: float) -> bool:
         """It would not have so much yet if nobody had taken any."""
         return (now - self.empty_at) * self.bucket.rate < wants
@@ -122,8 +128,11 @@ class LentRate:
 
     def lower(self, share: float, now: float) -> None:
         """For a clamp that begins. What is out may be spent, so it is counted."""
-        whole = self.bucket.capacity + self.out
-        self.bucket.lower(whole * share - self.out, now)
+        self.bucket.lower(self.whole * share - self.out, now)
+
+    @property
+    def whole(self) -> float:
+        return self.bucket.capacity + self.out
 
     def _take_home(self, lease: Lease, amount: float) -> None:
         lease.out -= amount
@@ -299,9 +308,14 @@ class Broker:
         boot: str,
         drawn: Mapping[str, int] | None = None,
         resumed: bool = False,
+        levels: Mapping[str, float] | None = None,
+        since: float = 0.0,
     ) -> None:
+        """`levels`: what `levels` said at that time, when one before us ended by itself and all its holders
+        with it. `resumed`: it did not."""
         self.term = boot  # whose marks these are
         self._drawn = dict(drawn or {})
+        self._levels, self._since = dict(levels or {}), since
         self._limits: dict[str, Limits] = {}
         self._clamps: dict[str, float] = {}
         self._counters: dict[str, Lent] = {}
@@ -345,8 +359,11 @@ class Broker:
             return
         made = self._counters[name] = LentRate(rate, most, now)
         made.bucket.eaten = self._eaten
+        level = self._levels.pop(name, None)
         if now < self._quiet_until:
             made.begin_empty(self._quiet_until)
+        elif level is not None:
+            made.begin_at(level, self._since, now)
         made.lower(share, now)
 
     def _known(self, name: str) -> Lent | None:
@@ -363,6 +380,7 @@ class Broker:
     def _drop(self, name: str) -> None:
         """Another may get its name: what holders say of this one means nothing for that one."""
         self._lift(name)
+        self._levels.pop(name, None)
         lent = self._lifted.pop(name, None)
         if isinstance(lent, LentRate):
             self._eaten = max(self._eaten, lent.eaten + ALL_EATEN)
@@ -392,6 +410,14 @@ class Broker:
         known = {**self._lifted, **self._counters}
         found = {name: one for name, one in known.items() if isinstance(one, LentTotal)}
         return {name.partition("|")[2]: ceil(one.drawn) for name, one in found.items()}
+
+    def levels(self, now: float) -> dict[str, float]:
+        """Of each limit a minute that is not full: what is there. What is still lent or held is spent."""
+        found = {}
+        for name, lent in {**self._lifted, **self._counters}.items():
+            if isinstance(lent, LentRate) and (level := lent.bucket.level_at(now)) < lent.whole:
+                found[name] = level
+        return found
 
     def ask(self, ask: Ask, now: float) -> Grants:
         """Hear what the holder says of what it had, then lend what it wants."""
