@@ -45,8 +45,11 @@ async def test_a_key_is_made_shown_rotated_suspended_restored_and_deleted() -> N
         assert api.plane.world.keys[key["id"]].hash == hashed(secret)
         assert await api.get("/v1/keys") == [key]
         path = f"/v1/keys/{key['id']}"
+        of_a_model = f"key:{key['id']}/model:m"
+        answered(await api.client.put(f"/v1/limits/{of_a_model}", json={"concurrent": 1}), 200)
         fresh = await api.post(f"{path}/rotate", {"grace_ms": 1_000})
         assert fresh["key"]["id"] != key["id"]
+        assert set(api.plane.world.limits) == {of_a_model, f"key:{fresh['key']['id']}/model:m"}
         old = api.plane.world.keys[key["id"]]
         assert old.expires_at == old.replaced_at + 1_000
         again = await api.post(f"{path}/rotate", {}, 409)

@@ -5,7 +5,17 @@ import math
 import pytest
 
 from holdfast.core import fold
-from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Ask, Broker, Grants, LentRate, LentTotal, Part
+from holdfast.core.gateway.lease import (
+    LAPSE_S,
+    SLICE_S,
+    TTL_S,
+    Ask,
+    Broker,
+    Grants,
+    LentRate,
+    LentTotal,
+    Part,
+)
 from holdfast.core.gateway.lender import Lender
 from holdfast.core.gateway.pocket import RESTS
 from holdfast.core.gateway.purse import DENIAL_S, READY_MAX, Purse, PurseTaken, Short
@@ -618,7 +628,7 @@ def test_a_broker_that_comes_after_another_lends_nothing_until_the_old_leases_ar
 
 
 def test_a_broker_that_comes_after_one_that_ended_has_what_that_one_had_and_what_the_time_brought() -> None:
-    """It began full: to start a gateway anew was worth a burst, and whoever owed something owed it no more."""
+    """It began full: to start a gateway anew was worth a burst, and forgave what was owed."""
     limits = Limits(tokens_per_min=6_000, requests_per_min=60)
     desk = Desk(limits)
     desk.purse.settle(desk.admit(4_000, 0), 7_000, 0)

@@ -49,9 +49,7 @@ class Budgets:
         if any(amount > self.drawn.get(scope, 0) for scope, amount in drawn.items()):
             self._write({**self.drawn, **drawn}, running=True)
 
-    def end(
-        self, drawn: dict[str, int], levels: dict[str, float] | None = None, wall: Instant = 0
-    ) -> None:
+    def end(self, drawn: dict[str, int], levels: dict[str, float] | None = None, wall: Instant = 0) -> None:
         self.levels, self._ended_at = levels or {}, wall
         self._write({**self.drawn, **drawn}, running=False)
 

@@ -25,8 +25,8 @@ run there may be more at once than the limit; it says so when it is heard again,
 have no clock: what was drawn stays drawn until it is returned, for ever if its holder crashed.
 
 A lowered limit binds all once the slices out there are used or over, which is at most `LAPSE_S`. One that is
-taken away is still heard of: what is out of it could be spent, or come back, when it is set again. A clamp is a
-lower rate, and begins with a lower level (`bucket`): what is lent at that moment is part of the share that
+taken away is still heard of: what is out of it could be spent, or come back, when it is set again. A clamp is
+a lower rate, and begins with a lower level (`bucket`): what is lent at that moment is part of the share that
 is left, so level + held + out is at most share * capacity then. A broker
 that starts anew beside holders of the old one's leases (`resumed`) lends nothing until those are over and
 starts empty. Whoever it refuses for that has used up nothing: the answer says so (`recovering`), as long as
