@@ -30,6 +30,17 @@ def test_a_difference_leads_from_one_view_to_the_other(before: View, after: View
     assert all(before.keys[id].hash != after.keys[id].hash for id in change.gone if id in after.keys)
 
 
+def test_of_a_key_made_anew_under_an_old_name_all_is_told() -> None:
+    """Whoever hears that a key is gone forgets its limits for models: those of the new one, if they were the
+    same, were not told, and it was not held to them."""
+    limits, clamps = {"key:a/model:m": Limits(concurrent=1), "global": Limits(concurrent=2)}, {"a": 0.1}
+    before = View(keys={"a": Key("a", b"1")}, limits=limits, clamps=clamps)
+    change = difference(before, replace(before, keys={"a": Key("a", b"2")}))
+    assert change.gone == ("a",)
+    assert change.limits == {"key:a/model:m": Limits(concurrent=1)}
+    assert change.clamps == clamps
+
+
 @given(VIEWS)
 def test_what_is_the_same_is_no_change(view: View) -> None:
     assert difference(view, replace(view, number=9)) == NOTHING

@@ -116,6 +116,17 @@ async def test_a_rotated_key_is_good_beside_its_successor_until_the_grace_is_ove
         )
 
 
+async def test_the_successor_of_a_rotated_key_has_its_limits_for_models_too(tmp_path: Path) -> None:
+    """To rotate a key was to be rid of them."""
+    async with admin(tmp_path) as (keeper, client):
+        for id in ("ci", "ci2"):
+            await client.post("/v1/keys", json={"id": id})
+            await client.put(f"/v1/limits/key:{id}/model:toy", json={"concurrent": 3})
+        fresh = (await client.post("/v1/keys/ci/rotate", json={})).json()["key"]["id"]
+        assert set(keeper.limits) == {f"key:{id}/model:toy" for id in ("ci", "ci2", fresh)}
+        assert keeper.limits[f"key:{fresh}/model:toy"] == Limits(concurrent=3)
+
+
 async def test_a_key_that_was_replaced_is_not_rotated_again(tmp_path: Path) -> None:
     async with admin(tmp_path) as (_, client):
         await client.post("/v1/keys", json={"id": "ci"})

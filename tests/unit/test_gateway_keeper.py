@@ -11,10 +11,11 @@ from structlog.testing import capture_logs
 
 from holdfast.core.gateway.lease import Ask, Part, counter
 from holdfast.core.gateway.told import Load, Went
+from holdfast.core.gateway.zombie import Seen
 from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.counts import Counted, ModelCounted, ReplicaCounted, ServiceCounted
-from holdfast.gateway.keeper import Keeper
+from holdfast.gateway.keeper import Keeper, _wall
 from holdfast.model.gateway import Grade, Limits, scope_of_key
 from holdfast.wire.keys import KeyWanted
 from tests.gateways import key
@@ -99,6 +100,47 @@ async def test_a_clamped_key_of_the_configuration_can_be_restored(tmp_path: Path
         assert found.json()["grade"] == "fine"
         assert (await client.post("/v1/keys/nobody/restore", json={})).status_code == 404
     assert clamped(ours) == {}
+
+
+async def test_a_key_made_anew_under_an_old_name_has_nothing_of_its_namesake(tmp_path: Path) -> None:
+    """A worker that started later held it to the old one's limit for a model, of which nobody lent; after a
+    restart it had spent what the old one had."""
+    ours = keeper(tmp_path)
+    total, scope = Limits(tokens_total=1_000), "key:ci/model:toy"
+    async with admin(ours) as client:
+        await client.post("/v1/keys", json={"id": "ci", "limits": {"tokens_total": 1_000}})
+        await client.put(f"/v1/limits/{scope}", json={"tokens_total": 900})
+        parts = {counter("total", each): Part(0.0, 800.0) for each in ("key:ci", scope)}
+        ours.budgets.begin()
+        ours._lend(Worker(), Ask("h", 1, "", True, parts), ours.now())  # type: ignore[arg-type]
+        assert keeper(tmp_path).budgets.drawn == {"key:ci": 800, scope: 800}
+        await client.delete("/v1/keys/ci")
+        await client.post("/v1/keys", json={"id": "ci", "limits": {"tokens_total": 1_000}})
+        assert (await client.get("/v1/limits")).json() == {}
+    again = keeper(tmp_path)
+    assert again.budgets.crashed, "it has not ended"
+    assert again.budgets.drawn == {}
+    assert again.ring.get("ci").limits == total
+
+
+def test_what_is_heard_of_a_key_after_it_was_deleted_is_not_remembered(tmp_path: Path) -> None:
+    """Nobody forgot it any more, and the next key of that name was judged by it."""
+    ours = keeper(tmp_path)
+    seen = Seen(1, 200, 10, 5, 5, 0, False, False, 1, 1, 1)
+    ours.watch.saw([("test", 1.0, seen), ("deleted", 1.0, seen)])
+    assert set(ours.watch.watch.habits) == {"test"}
+
+
+def test_a_gateway_that_ends_and_starts_anew_brings_nobody_a_second_burst(tmp_path: Path) -> None:
+    first = keeper(tmp_path)
+    assert lent(first, "test", 900)
+    first.budgets.end(first.broker.drawn(), first.broker.levels(first.now()), _wall())
+    assert not lent(keeper(tmp_path), "test", 900)
+    assert lent(keeper(tmp_path), "test", 100)
+    first.budgets.end({}, first.broker.levels(first.now()), _wall() - 60_000)
+    assert lent(keeper(tmp_path), "test", 900), "a minute has brought it back"
+    first.budgets.end({}, first.broker.levels(first.now()), _wall() + 60_000)
+    assert not lent(keeper(tmp_path), "test", 900), "a clock that was set back brings nothing"
 
 
 def counted(requests: int, in_flight: int = 0) -> Counted:

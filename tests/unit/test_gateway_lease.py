@@ -4,11 +4,25 @@ import math
 
 import pytest
 
-from holdfast.core.gateway.lease import LAPSE_S, SLICE_S, TTL_S, Ask, Broker, Grants, LentRate, Part
+from holdfast.core import fold
+from holdfast.core.gateway.lease import (
+    LAPSE_S,
+    SLICE_S,
+    TTL_S,
+    Ask,
+    Broker,
+    Grants,
+    LentRate,
+    LentTotal,
+    Part,
+)
+from holdfast.core.gateway.lender import Lender
 from holdfast.core.gateway.pocket import RESTS
 from holdfast.core.gateway.purse import DENIAL_S, READY_MAX, Purse, PurseTaken, Short
 from holdfast.core.gateway.quota import Refusal
+from holdfast.model import event as ev
 from holdfast.model.gateway import GLOBAL, Key, Limits
+from holdfast.model.world import World
 
 KEY = Key(id="k", hash=b"", team="t")
 TOKENS = f"tokens|{GLOBAL}"
@@ -109,6 +123,14 @@ def test_a_refusal_of_much_does_not_refuse_little() -> None:
     desk.admit(5_900, 0)
     desk.refuse(300, 0)
     desk.admit(50, 0)
+
+
+def test_a_refusal_of_little_tells_the_true_wait_of_much() -> None:
+    """It was told the wait of the little one: a second instead of a minute."""
+    desk = Desk()
+    desk.admit(6_000, 0)
+    assert desk.refuse(100, 0).wait_s == pytest.approx(1)
+    assert desk.refuse(6_000, 0).wait_s == pytest.approx(60)
 
 
 def test_a_request_beyond_the_capacity_is_never_asked_for() -> None:
@@ -544,6 +566,32 @@ def test_what_a_crashed_holder_drew_stays_drawn() -> None:
     assert again.drawn() == {GLOBAL: 1_500}
 
 
+def test_what_a_crashed_holder_drew_is_waited_for_by_nobody() -> None:
+    """Whoever asked was told for ever to come back in two and a half seconds, of a budget that is used up."""
+    limits = Limits(tokens_total=1_000)
+    desk = Desk(limits)
+    desk.admit(500, 0)
+    desk.broker.lapse(LAPSE_S)
+    other = Desk(limits)
+    other.broker, other.purse.holder = desk.broker, "other"
+    other.purse.settle(other.admit(500, LAPSE_S), 500, LAPSE_S)
+    assert other.refuse(10, LAPSE_S).kind == "total"
+    assert desk.broker.drawn() == {GLOBAL: 1_000}
+
+
+def test_a_holder_that_was_cut_off_may_still_return_what_it_drew() -> None:
+    desk = Desk(Limits(tokens_total=1_000))
+    running = desk.admit(900, 0)
+    desk.broker.lapse(LAPSE_S)
+    desk.broker.lapse(2 * LAPSE_S)
+    desk.purse.settle(running, 100, 6)
+    desk.exchange(6)
+    lent = desk.broker._counters[TOTAL]
+    assert isinstance(lent, LentTotal)
+    assert (lent.drawn - lent.out, lent.out) == (100, desk.purse._pockets[TOTAL].have)
+    desk.admit(900, 6)
+
+
 def test_places_are_lent_whole_and_idle_ones_go_back_but_one() -> None:
     desk = Desk(Limits(concurrent=16))
     running = [desk.admit(1, 0) for _ in range(16)]
@@ -577,6 +625,25 @@ def test_a_broker_that_comes_after_another_lends_nothing_until_the_old_leases_ar
     assert desk.level == 0, "a mark of another broker means nothing here"
     assert desk.refuse(1_000, 1.0 + LAPSE_S).wait_s == pytest.approx(10, abs=1e-3)
     desk.admit(100, 2.1 + LAPSE_S)
+
+
+def test_a_broker_that_comes_after_one_that_ended_has_what_that_one_had_and_what_the_time_brought() -> None:
+    """It began full: to start a gateway anew was worth a burst, and forgave what was owed."""
+    limits = Limits(tokens_per_min=6_000, requests_per_min=60)
+    desk = Desk(limits)
+    desk.purse.settle(desk.admit(4_000, 0), 7_000, 0)
+    desk.exchange(0)
+    desk.broker.ask(desk.purse.ask(0, full=True, leaving=True), 0)
+    levels = desk.broker.levels(0)
+    assert levels == {TOKENS: -1_000, f"requests|{GLOBAL}": 59}
+    again = Broker({}, 1_000.0, "second", levels=levels, since=985.0)
+    again.set_limits(GLOBAL, limits, 1_000.0)
+    assert again._counters[TOKENS].left == 500
+    assert again._counters[f"requests|{GLOBAL}"].left == 60
+    again.set_limits("model:m", limits, 1_000.0)
+    assert again._counters["tokens|model:m"].left == 6_000, "of this nothing was used"
+    lower = Broker({GLOBAL: Limits(tokens_per_min=60)}, 1.0, "third", levels={TOKENS: 500}, since=9.0)
+    assert lower._counters[TOKENS].left == 60
 
 
 def test_who_is_refused_because_the_broker_came_after_another_is_told_so_and_how_long_it_takes() -> None:
@@ -711,6 +778,88 @@ def test_a_lowered_limit_takes_back_what_is_not_lent_and_the_rest_as_it_comes_ho
     assert desk.level == 600 - 3_000
     desk.exchange(0)
     assert desk.free == 600
+
+
+def test_a_lender_knows_the_limits_of_a_key_made_anew_under_an_old_name() -> None:
+    """Where they were the same as before, the broker did not hear of them again, and lent nothing of them."""
+    world = World()
+    scope, limits = "key:k/model:m", Limits(tokens_per_min=600)
+
+    def make(hash: bytes) -> None:
+        fold.observe(world, ev.KeyPut(at=0, key=Key(id="k", hash=hash)))
+        fold.observe(world, ev.LimitsSet(at=0, scope=scope, limits=limits))
+
+    make(b"1")
+    lender = Lender(world, 0.0, "t")
+    fold.observe(world, ev.KeyDeleted(at=0, key="k"))
+    make(b"2")
+    lender.know(world, 1.0)
+    ask = Ask("h", 1, "", False, {f"tokens|{scope}": Part(0.0, 10)})
+    assert lender.ask(ask, 100.0).grants[f"tokens|{scope}"].amount == 10
+
+
+def set_limits(desk: Desk, limits: Limits, now: float) -> None:
+    desk.broker.set_limits(GLOBAL, limits, now)
+    desk.purse.set_limits(GLOBAL, limits, now)
+
+
+def test_a_limit_that_is_taken_away_and_set_again_lends_nothing_twice() -> None:
+    """What was lent of it before could be spent besides the whole of it."""
+    limits = Limits(tokens_per_min=60_000, tokens_burst=1_000, concurrent=20)
+    desk = Desk(limits)
+    for _ in range(4):
+        desk.admit(100, 0)
+    assert desk.have > 0
+    set_limits(desk, Limits(), 0)
+    set_limits(desk, limits, 0)
+    for _ in range(6):
+        desk.admit(100, 0)
+    assert desk.refuse(1, 0).kind == "tokens"
+    other = Desk(limits)
+    other.broker, other.purse.holder = desk.broker, "other"
+    answers = [other.take(0, 1) for _ in range(12)]
+    assert 8 <= sum(isinstance(each, PurseTaken) for each in answers) <= 10, "ten of twenty run already"
+
+
+def test_what_runs_when_a_budget_is_taken_away_is_settled_when_it_is_set_again() -> None:
+    desk = Desk(Limits(tokens_total=1_000))
+    running = desk.admit(900, 0)
+    set_limits(desk, Limits(), 0)
+    desk.exchange(0)
+    set_limits(desk, Limits(tokens_total=1_000), 0)
+    assert desk.refuse(200, 0).kind == "held"
+    desk.purse.settle(running, 300, 0)
+    desk.exchange(1)
+    desk.admit(700, 1)
+    assert desk.refuse(1, 1).kind == "held"
+
+
+def test_a_key_that_is_deleted_takes_nothing_from_what_runs_for_others() -> None:
+    """The unused part of every running request was lost with it."""
+    desk = Desk()
+    desk.broker.set_limits("key:gone", RATE, 0)
+    running = desk.admit(6_000, 0)
+    desk.exchange(0)
+    desk.broker.forget_key("gone", 0)
+    desk.exchange(0)
+    desk.purse.settle(running, 1_000, 0)
+    desk.exchange(0)
+    desk.admit(5_000, 0)
+
+
+def test_what_was_spent_of_a_deleted_key_does_not_come_back_to_one_made_anew_under_its_name() -> None:
+    name = "tokens|key:k"
+    broker = Broker({"key:k": RATE}, 0.0, "b")
+    broker.ask(Ask("h", 1, "b", False, {name: Part(0.0, 6_000)}), 0)
+    told = broker.ask(Ask("h", 2, "b", False, {name: Part(0.0, spent=6_000)}), 0)
+    assert told.grants[name].holds
+    broker.forget_key("k", 0)
+    broker.set_limits("key:k", RATE, 0)
+    broker.ask(Ask("other", 1, "b", False, {name: Part(0.0, 5_000)}), 0)
+    broker.ask(Ask("other", 2, "b", False, {name: Part(0.0, spent=5_000)}), 0)
+    freed = Part(0.0, 6_000, freed=6_000, back=6_000, mark=told.grants[name].mark)
+    assert not broker.ask(Ask("h", 3, "b", False, {name: freed}), 0).grants[name].amount
+    assert broker._counters[name].left == pytest.approx(1_000)
 
 
 def test_the_standing_counts_what_is_here_and_what_the_broker_had() -> None:

@@ -18,7 +18,7 @@ from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, gives_map
 from holdfast.core.gateway.zombie import Row
 from holdfast.model.event import KeyDeleted, KeyPut, LimitsSet
-from holdfast.model.gateway import Key, Limits, scope_of_key
+from holdfast.model.gateway import Key, Limits, inherited, scope_of_key
 from holdfast.wire import keys as wire
 from holdfast.wire.keys import KeyMade, KeyShown, shown
 
@@ -88,7 +88,12 @@ async def rotate_key(edge: ThisEdge, id: str, body: Rotation | None = None) -> R
             old, fresh, secret = wire.rotated(_known(edge, id), plane.world.keys, now, wanted.grace_ms)
         except wire.NotRotatable as refused:
             raise Refused(409, str(refused), refused.hint) from None
-        await plane.tell(KeyPut(at=now, key=old), KeyPut(at=now, key=fresh))
+        limits = inherited(plane.world.limits, old.id, fresh.id)
+        await plane.tell(
+            KeyPut(at=now, key=old),
+            KeyPut(at=now, key=fresh),
+            *[LimitsSet(at=now, scope=scope, limits=each) for scope, each in limits.items()],
+        )
     return give(KeyMade(shown(fresh), secret))
 
 

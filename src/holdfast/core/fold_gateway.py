@@ -12,10 +12,9 @@ key that is gone changes nothing: its lender had not heard of it yet.
 from typing import assert_never
 
 from holdfast.model import event as ev
-from holdfast.model.gateway import Limits, scope_of_key
+from holdfast.model.gateway import Limits, key_of
 from holdfast.model.world import World
 
-OF_A_KEY = scope_of_key("")
 GatewayNews = ev.KeyPut | ev.KeyDeleted | ev.LimitsSet | ev.BudgetDrawn
 
 
@@ -25,20 +24,13 @@ def observe(world: World, event: GatewayNews) -> None:
             world.keys = {**world.keys, key.id: key}
         case ev.KeyDeleted(key=id):
             world.keys = {name: key for name, key in world.keys.items() if name != id}
-            world.limits = {scope: found for scope, found in world.limits.items() if _key_of(scope) != id}
-            world.drawn = {scope: drawn for scope, drawn in world.drawn.items() if _key_of(scope) != id}
+            world.limits = {scope: found for scope, found in world.limits.items() if key_of(scope) != id}
+            world.drawn = {scope: drawn for scope, drawn in world.drawn.items() if key_of(scope) != id}
         case ev.LimitsSet(scope=scope, limits=limits):
             others = {name: found for name, found in world.limits.items() if name != scope}
             world.limits = {**others, scope: limits} if limits != Limits() else others
         case ev.BudgetDrawn(drawn=drawn):
-            gone = [scope for scope in drawn if (key_id := _key_of(scope)) and key_id not in world.keys]
+            gone = [scope for scope in drawn if (key_id := key_of(scope)) and key_id not in world.keys]
             world.drawn = {**world.drawn, **{scope: n for scope, n in drawn.items() if scope not in gone}}
         case _:
             assert_never(event)
-
-
-def _key_of(scope: str) -> str:
-    """Whose scope it is; empty: no key's."""
-    if not scope.startswith(OF_A_KEY):
-        return ""
-    return scope.removeprefix(OF_A_KEY).partition("/")[0]

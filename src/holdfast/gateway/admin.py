@@ -22,7 +22,7 @@ from starlette.routing import Route
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import NotOurs, Unknown
 from holdfast.gateway.metrics import page
-from holdfast.model.gateway import Key, Limits, is_scope
+from holdfast.model.gateway import Key, Limits, inherited, is_scope
 from holdfast.model.units import Instant
 from holdfast.wire.keys import KeyMade, KeyShown, KeyWanted, NotRotatable, Rotation, Suspension, check, shown
 
@@ -145,6 +145,8 @@ class Admin:
         wanted = await _read(request, Rotation)
         old, fresh, secret = self.keeper.ring.rotate(request.path_params["id"], _wall(), wanted.grace_ms)
         self.keeper.put_key(old)
+        for scope, limits in inherited(self.keeper.limits, old.id, fresh.id).items():
+            self.keeper.put_limits(scope, limits)
         self.keeper.put_key(fresh)
         return give(KeyMade(self._shown(fresh), secret), 201)
 

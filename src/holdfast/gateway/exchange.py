@@ -378,7 +378,7 @@ class Exchange(Course[Try, "Service"]):
             is_head = down.method == b"HEAD"
             said = replies.whole(status, b"" if is_head else body, more, close=not down.keep_alive)
             down.transport.write(said)
-        self._end(0)
+        self._end(self._least(0) if self.untold else 0)
 
     def _end_with(self, usage: Usage | None, attempt: Try, *, finish: bool = True) -> None:
         total = usage.total if usage is not None else 0

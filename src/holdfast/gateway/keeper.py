@@ -25,7 +25,8 @@ from holdfast.gateway.counts import Counted, of_the_ended
 from holdfast.gateway.keyring import Keyring
 from holdfast.gateway.link import Link
 from holdfast.gateway.watch_keys import KeyWatch
-from holdfast.model.gateway import Grade, Key, Limits, scope_of_key
+from holdfast.model.gateway import Grade, Key, Limits, key_of, scope_of_key
+from holdfast.model.units import Instant
 
 READY_WITHIN_S = 60.0
 AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
@@ -72,8 +73,15 @@ class Keeper:
         self.limits: dict[str, Limits] = dict(wanted.limits)
         self.services = wanted.services
         self.budgets = Budgets(wanted.state / "budgets.json")
+        now = self.now()
         self.broker = Broker(
-            self.limits, self.now(), secrets.token_hex(4), self.budgets.drawn, resumed=self.budgets.crashed
+            self.limits,
+            now,
+            secrets.token_hex(4),
+            self.budgets.drawn,
+            resumed=self.budgets.crashed,
+            levels=self.budgets.levels,
+            since=now - self.budgets.ended_s_ago(_wall()),
         )
         for key in self.ring.all():
             self.broker.set_limits(scope_of_key(key.id), key.limits, self.now())
@@ -106,8 +114,13 @@ class Keeper:
 
     def drop_key(self, id: str) -> None:
         self.clamps.pop(id, None)
+        self.limits = {scope: found for scope, found in self.limits.items() if key_of(scope) != id}
         self.broker.forget_key(id, self.now())
         self.tell_all(messages.KeyGone(id))
+        try:
+            self.budgets.forget(id)
+        except OSError as error:  # the next time something is written it is forgotten too
+            log.error("what is drawn of budgets cannot be kept", why=error.strerror)
 
     def put_limits(self, scope: str, limits: Limits) -> None:
         self.limits[scope] = limits
@@ -299,7 +312,7 @@ class Keeper:
                     raise CannotStart(f"its workers did not come up within {READY_WITHIN_S:.0f} s")
             finally:
                 self.watch.save()
-                self.budgets.end(self.broker.drawn())
+                self.budgets.end(self.broker.drawn(), self.broker.levels(self.now()), _wall())
 
     @contextlib.asynccontextmanager
     async def _reachable(self) -> AsyncIterator[Path]:
@@ -352,3 +365,7 @@ class Keeper:
                 return False
             await asyncio.sleep(0.02)
         return True
+
+
+def _wall() -> Instant:
+    return time.time_ns() // 1_000_000

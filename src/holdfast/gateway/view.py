@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.gateway.settings import Service
-from holdfast.model.gateway import Key, Limits
+from holdfast.model.gateway import Key, Limits, key_of
 
 T = TypeVar("T")
 
@@ -48,12 +48,15 @@ def difference(before: View, after: View) -> Change:
             keys[id] = key
             if old is not None and old.hash != key.hash:
                 gone.append(id)
+    anew = {id for id in gone if id in keys}  # whoever is told that a key is gone forgets all of it
     return Change(
         services=after.services if after.services != before.services else None,
         keys=keys,
         gone=tuple(gone),
-        limits=_other(before.limits, after.limits, Limits()),
-        clamps=_other(before.clamps, after.clamps, 1.0),
+        limits=_other(before.limits, after.limits, Limits())
+        | {scope: each for scope, each in after.limits.items() if anew and key_of(scope) in anew},
+        clamps=_other(before.clamps, after.clamps, 1.0)
+        | {id: after.clamps[id] for id in anew if id in after.clamps},
     )
 
 

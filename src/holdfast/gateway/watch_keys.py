@@ -44,9 +44,11 @@ class KeyWatch:
             return Watch(shadow)
 
     def saw(self, requests: list[SawOne]) -> None:
-        wall = _wall()
+        """Not of keys that were deleted while this was on its way: nobody would forget them any more."""
+        wall, ring = _wall(), self.keeper.ring
         for key, at, seen in requests:
-            self.watch.note(key, seen, at, wall)
+            if key in ring.own or key in ring.fixed:
+                self.watch.note(key, seen, at, wall)
 
     async def run(self) -> None:
         while True:

@@ -1,6 +1,7 @@
 """Who may ask a service for how much: keys, and the limits of what they, their teams and models may take."""
 
 import enum
+from collections.abc import Mapping
 
 import msgspec
 
@@ -58,6 +59,22 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def scope_of_key(key: str) -> str:
     return f"key:{key}"
+
+
+def key_of(scope: str) -> str:
+    """Whose scope it is; empty: no key's."""
+    kind, _, name = scope.partition("/")[0].partition(":")
+    return name if kind == "key" else ""
+
+
+def inherited(limits: Mapping[str, Limits], old: str, fresh: str) -> dict[str, Limits]:
+    """The limits for single models of a key, for the one that takes its place."""
+    own = scope_of_key(old)
+    return {
+        scope_of_key(fresh) + scope.removeprefix(own): each
+        for scope, each in limits.items()
+        if scope.startswith(own + "/")
+    }
 
 
 def scope_of_team(team: str) -> str:

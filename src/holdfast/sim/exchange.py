@@ -185,7 +185,7 @@ class Exchange(Course[Stream, "Fronted"]):
         if self.first_at >= 0:
             self._end(End.CUT, None, reason)
         else:
-            self._end(End.REFUSED, 0, f"{reason} {scope}".strip())
+            self._end(End.REFUSED, None if self.untold else 0, f"{reason} {scope}".strip())
 
     def _end(self, end: End, actual: int | None, reason: str = "") -> None:
         self.end, self.reason = end, reason

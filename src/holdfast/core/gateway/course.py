@@ -34,6 +34,7 @@ FREED_MAX = 2
 BREATH_S = 0.3  # whoever has just failed it may still be going: a process takes a moment to die
 BORROWS_MAX = 100
 LOST = ("lost", "gone")  # while it was asked; gone: and there is no connection to it any more
+UNTOLD = (*LOST, "timeout")  # what it has used until then, nobody says
 
 
 class Attempt(Protocol):
@@ -69,6 +70,7 @@ class Course(ABC, Generic[A, S]):
     winner: A | None
     streams = False  # its answer begins before it is whole
     asked = False  # a replica has seen it
+    untold = False  # one has, and did not come to say what it used
     over = False
     held_since = -1.0  # never
     not_before = 0.0  # it is not asked again
@@ -213,6 +215,7 @@ class Course(ABC, Generic[A, S]):
         service = self.service
         assert service is not None
         service.failed(attempt.replica, kind, now)
+        self.untold = self.untold or kind in UNTOLD
         if self.winner is attempt:
             self._cut(service, attempt, why, now)
         elif not self._elsewhere(service, attempt, kind, now, hold=kind != "error"):
@@ -303,6 +306,7 @@ class Course(ABC, Generic[A, S]):
 
     def _too_late(self, service: Served[Any], now: float) -> None:
         attempt = self.winner or self.tries[-1]
+        self.untold = True
         self.let_go(attempt)
         if self.winner is not None:
             self._cut(service, attempt, "it took longer than it may", now)

@@ -24,8 +24,9 @@ worker's requests died with it. A holder cut off but alive keeps its running req
 run there may be more at once than the limit; it says so when it is heard again, and then gets no more. Totals
 have no clock: what was drawn stays drawn until it is returned, for ever if its holder crashed.
 
-A lowered limit binds all once the slices out there are used or over, which is at most `LAPSE_S`. A clamp is a
-lower rate, and begins with a lower level (`bucket`): what is lent at that moment is part of the share that
+A lowered limit binds all once the slices out there are used or over, which is at most `LAPSE_S`. One that is
+taken away is still heard of: what is out of it could be spent, or come back, when it is set again. A clamp is
+a lower rate, and begins with a lower level (`bucket`): what is lent at that moment is part of the share that
 is left, so level + held + out is at most share * capacity then. A broker
 that starts anew beside holders of the old one's leases (`resumed`) lends nothing until those are over and
 starts empty. Whoever it refuses for that has used up nothing: the answer says so (`recovering`), as long as
@@ -41,7 +42,7 @@ from math import ceil, exp, floor, inf
 
 import msgspec
 
-from holdfast.core.gateway.bucket import Bucket
+from holdfast.core.gateway.bucket import ALL_EATEN, Bucket
 from holdfast.core.gateway.quota import MINUTE_S, PLACE_WAIT_S
 from holdfast.model.gateway import Limits, scope_of_key
 
@@ -51,6 +52,7 @@ SLICE_S = 0.25
 TOTAL_SHARE = 0.01
 TOTAL_SLICE_MIN = 1_000
 PLACES_SHARE = 1 / 16
+KINDS = ("tokens", "requests", "concurrent", "total")
 HOLDER_FORGOTTEN_S = 3_600.0  # no message is that late
 
 
@@ -91,11 +93,12 @@ class Grants(msgspec.Struct, frozen=True):
 
 
 class Lease:
-    __slots__ = ("out", "until")
+    __slots__ = ("out", "silent", "until")
 
     def __init__(self) -> None:
         self.out = 0.0
         self.until = 0.0
+        self.silent = False  # of a total, which stays lent: its holder has not been heard for too long
 
 
 class LentRate:
@@ -110,6 +113,12 @@ class LentRate:
         self.bucket.level = 0.0
         self.bucket.at = self.empty_at = at
 
+    def begin_at(self, level: float, since: float, now: float) -> None:
+        """It had so much then, and nobody has taken any."""
+        self.bucket.level = min(level, self.bucket.capacity)
+        self.bucket.at = min(since, now)
+        self.bucket.fill(now)
+
     def recovers(self, wants: float, now: float) -> bool:
         """It would not have so much yet if nobody had taken any."""
         return (now - self.empty_at) * self.bucket.rate < wants
@@ -119,8 +128,11 @@ class LentRate:
 
     def lower(self, share: float, now: float) -> None:
         """For a clamp that begins. What is out may be spent, so it is counted."""
-        whole = self.bucket.capacity + self.out
-        self.bucket.lower(whole * share - self.out, now)
+        self.bucket.lower(self.whole * share - self.out, now)
+
+    @property
+    def whole(self) -> float:
+        return self.bucket.capacity + self.out
 
     def _take_home(self, lease: Lease, amount: float) -> None:
         lease.out -= amount
@@ -225,9 +237,12 @@ class LentTotal:
     def __init__(self, limit: int, drawn: float) -> None:
         self.limit = limit
         self.drawn = drawn
-        self.out = 0.0
+        self.out = 0.0  # with holders that are heard
 
     def hear(self, lease: Lease, part: Part, trusted: bool, now: float) -> bool:
+        if lease.silent:
+            lease.silent = False
+            self.out += lease.out
         gone = max(0.0, lease.out - part.has)
         self.drawn += part.debt - (gone - min(gone, part.spent))
         lease.out -= gone
@@ -251,7 +266,11 @@ class LentTotal:
         return inf if self.left + others < wants else LAPSE_S
 
     def lapse(self, lease: Lease, now: float) -> None:
-        """It stays drawn; should its holder be heard again, it may still return it."""
+        """It stays drawn, and nobody should wait for it; but should its holder be heard again, it may still
+        return it."""
+        if not lease.silent:
+            lease.silent = True
+            self.out -= lease.out
 
     @property
     def left(self) -> float:
@@ -289,65 +308,83 @@ class Broker:
         boot: str,
         drawn: Mapping[str, int] | None = None,
         resumed: bool = False,
+        levels: Mapping[str, float] | None = None,
+        since: float = 0.0,
     ) -> None:
-        self._boot = boot
-        self._dropped = 0
+        """`levels`: what `levels` said at that time, when one before us ended by itself and all its holders
+        with it. `resumed`: it did not."""
+        self.term = boot  # whose marks these are
         self._drawn = dict(drawn or {})
+        self._levels, self._since = dict(levels or {}), since
         self._limits: dict[str, Limits] = {}
         self._clamps: dict[str, float] = {}
         self._counters: dict[str, Lent] = {}
+        self._lifted: dict[str, Lent] = {}  # not limited any more: some of them may be out, or come again
+        self._eaten = 0.0  # more than of any counter that has ended
         self._holders: dict[str, Holder] = {}
         self._pressed: dict[str, float] = {}  # until when
         self._quiet_until = now + LAPSE_S if resumed else now
         for scope, found in limits.items():
             self.set_limits(scope, found, now)
 
-    @property
-    def term(self) -> str:
-        """Changes when a counter has ended, and with it the meaning of its marks."""
-        return f"{self._boot}.{self._dropped}"
-
     def set_limits(self, scope: str, limits: Limits, now: float) -> None:
         self._limits[scope] = limits
         share = self._clamps.get(scope, 1.0)
         self._set_rate(counter("tokens", scope), limits.tokens_per_min, limits.tokens_burst, share, now)
         self._set_rate(counter("requests", scope), limits.requests_per_min, limits.requests_burst, share, now)
-        name = counter("concurrent", scope)
         if limits.concurrent is None:
-            self._drop(name)
-        elif isinstance(places := self._counters.get(name), LentPlaces):
+            self._lift(counter("concurrent", scope))
+        elif isinstance(places := self._known(counter("concurrent", scope)), LentPlaces):
             places.limit = limits.concurrent
         else:
-            self._counters[name] = LentPlaces(limits.concurrent)
-        name = counter("total", scope)
+            self._counters[counter("concurrent", scope)] = LentPlaces(limits.concurrent)
         if limits.tokens_total is None:
-            self._drop(name)
-        elif isinstance(total := self._counters.get(name), LentTotal):
+            self._lift(counter("total", scope))
+        elif isinstance(total := self._known(counter("total", scope)), LentTotal):
             total.limit = limits.tokens_total
         else:
-            self._counters[name] = LentTotal(limits.tokens_total, self._drawn.get(scope, 0))
+            drawn = self._drawn.pop(scope, 0)
+            self._counters[counter("total", scope)] = LentTotal(limits.tokens_total, drawn)
 
     def _set_rate(self, name: str, per_min: int | None, burst: int | None, share: float, now: float) -> None:
         if per_min is None:
-            self._drop(name)
+            self._lift(name)
             return
         rate, most = per_min * share, per_min if burst is None else burst
-        if isinstance(known := self._counters.get(name), LentRate):
+        comes_again = name in self._lifted
+        if isinstance(known := self._known(name), LentRate):
             known.change(rate, most, now)
+            if comes_again and share < 1.0:
+                known.lower(share, now)
             return
         made = self._counters[name] = LentRate(rate, most, now)
+        made.bucket.eaten = self._eaten
+        level = self._levels.pop(name, None)
         if now < self._quiet_until:
             made.begin_empty(self._quiet_until)
+        elif level is not None:
+            made.begin_at(level, self._since, now)
         made.lower(share, now)
 
+    def _known(self, name: str) -> Lent | None:
+        """The counter of that name, which counts again if it was lifted."""
+        if name in self._lifted:
+            self._counters[name] = self._lifted.pop(name)
+        return self._counters.get(name)
+
+    def _lift(self, name: str) -> None:
+        """Nothing is lent of it any more; what was lent is heard of as before."""
+        if name in self._counters:
+            self._lifted[name] = self._counters.pop(name)
+
     def _drop(self, name: str) -> None:
-        lent = self._counters.pop(name, None)
-        if lent is None:
-            return
-        if isinstance(lent, LentTotal):
-            self._drawn[name.partition("|")[2]] = ceil(lent.drawn)
-        self._dropped += 1
-        for holder in self._holders.values():
+        """Another may get its name: what holders say of this one means nothing for that one."""
+        self._lift(name)
+        self._levels.pop(name, None)
+        lent = self._lifted.pop(name, None)
+        if isinstance(lent, LentRate):
+            self._eaten = max(self._eaten, lent.eaten + ALL_EATEN)
+        for holder in self._holders.values() if lent is not None else ():
             holder.leases.pop(name, None)
 
     def set_clamp(self, key: str, share: float, now: float) -> None:
@@ -361,16 +398,26 @@ class Broker:
 
     def forget_key(self, key: str, now: float) -> None:
         own = scope_of_key(key)
-        for scope in [s for s in self._limits if s == own or s.startswith(own + "/")]:
-            self.set_limits(scope, Limits(), now)
-            del self._limits[scope]
+        for scope in [s for s in {**self._limits, **self._drawn} if s == own or s.startswith(own + "/")]:
+            self._limits.pop(scope, None)
             self._drawn.pop(scope, None)
+            for kind in KINDS:
+                self._drop(counter(kind, scope))
         self._clamps.pop(own, None)
 
     def drawn(self) -> dict[str, int]:
         """Of each budget: what is used or lent."""
-        found = {name: one for name, one in self._counters.items() if isinstance(one, LentTotal)}
+        known = {**self._lifted, **self._counters}
+        found = {name: one for name, one in known.items() if isinstance(one, LentTotal)}
         return {name.partition("|")[2]: ceil(one.drawn) for name, one in found.items()}
+
+    def levels(self, now: float) -> dict[str, float]:
+        """Of each limit a minute that is not full: what is there. What is still lent or held is spent."""
+        found = {}
+        for name, lent in {**self._lifted, **self._counters}.items():
+            if isinstance(lent, LentRate) and (level := lent.bucket.level_at(now)) < lent.whole:
+                found[name] = level
+        return found
 
     def ask(self, ask: Ask, now: float) -> Grants:
         """Hear what the holder says of what it had, then lend what it wants."""
@@ -386,7 +433,9 @@ class Broker:
         grants = {}
         for name, part in ask.parts.items():
             if (lent := self._counters.get(name)) is None:
-                grants[name] = Grant(0.0, 0.0, False, 0.0, PLACE_WAIT_S)  # it has not heard of that limit yet
+                # it has not heard of that limit yet, or not that there is none any more
+                mark = self._lifted[name].eaten if name in self._lifted else 0.0
+                grants[name] = Grant(0.0, mark, heard[name], 0.0, PLACE_WAIT_S)
                 continue
             amount, wait, recovering = 0.0, 0.0, False
             if part.wants > 0.0:
@@ -405,7 +454,7 @@ class Broker:
         return Grants(ask.number, self.term, grants)
 
     def _hear(self, holder: Holder, name: str, part: Part, term: str, now: float) -> bool:
-        lent = self._counters.get(name)
+        lent = self._counters.get(name) or self._lifted.get(name)
         if lent is None:
             return False
         lease = holder.leases.setdefault(name, Lease())
@@ -421,7 +470,7 @@ class Broker:
         for name, holder in list(self._holders.items()):
             for lent_name, lease in list(holder.leases.items()):
                 if now >= lease.until:
-                    self._counters[lent_name].lapse(lease, now)
+                    (self._counters.get(lent_name) or self._lifted[lent_name]).lapse(lease, now)
                     if lease.out == 0.0:
                         del holder.leases[lent_name]
             if now - holder.at > HOLDER_FORGOTTEN_S:

@@ -11,7 +11,7 @@ minute's burst at a change of leader and nothing in between.
 """
 
 from holdfast.core.gateway.lease import Ask, Broker, Grants
-from holdfast.model.gateway import Grade, Key, Limits, scope_of_key
+from holdfast.model.gateway import Grade, Key, Limits, key_of, scope_of_key
 from holdfast.model.world import World
 
 CLAMP_SHARE = 0.1
@@ -48,9 +48,9 @@ class Lender:
 
     def _forget(self, id: str, now: float) -> None:
         self.broker.forget_key(id, now)
-        own = scope_of_key(id)
-        for scope in [s for s in self._written if s == own or s.startswith(own + "/")]:
+        for scope in [s for s in self._written if key_of(s) == id]:
             del self._written[scope]
+        self._limits = {scope: found for scope, found in self._limits.items() if key_of(scope) != id}
 
     def _change(self, before: Key | None, key: Key, now: float) -> None:
         if before is not None and before.hash != key.hash:  # another key under an old name

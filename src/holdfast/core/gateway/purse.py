@@ -440,10 +440,11 @@ class Purse:
 def denial(pocket: Pocket, need: float, now: float) -> Refusal | None:
     """What the broker said a moment ago, as far as it says something of this need."""
     ready_at = pocket.ready_at
-    if need < pocket.denied_need:
-        if pocket.kind in ("concurrent", "total") or pocket.rate <= 0.0:
-            return None
-        ready_at -= (pocket.denied_need - need) / pocket.rate
+    more = need - pocket.denied_need
+    if pocket.kind in ("tokens", "requests") and pocket.rate > 0.0:
+        ready_at += more / pocket.rate
+    elif more < 0.0:
+        return None
     if now >= pocket.denied_until or now >= ready_at:
         return None
     kind = pocket.kind
