@@ -2,6 +2,8 @@
 
 import contextlib
 import http.client
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -51,6 +53,11 @@ def test_an_interrupt_while_it_starts_leaves_no_process(ground: Ground) -> None:
     assert "Traceback" not in up.said
 
 
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 STUBBORN = f"""
 kind: service
 name: stubborn
@@ -136,6 +143,31 @@ def test_when_nobody_reads_what_it_tells_any_more_it_ends_as_if_interrupted(grou
         up.kill()
         up.wait(60)
         up.stderr.close()
+
+
+def test_a_closed_terminal_ends_it_as_an_interrupt_does(ground: Ground) -> None:
+    """Whatever it still tells goes nowhere, which is an error of its own."""
+    person, terminal = pty.openpty()
+    command = [*HOLDFAST, "up", "--port", "0", "--dir", str(ground.folder / "up")]
+    up = subprocess.Popen(
+        [sys.executable, "-c", TAKE_TERMINAL, *command],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        env=ground.environment,
+    )
+    os.close(terminal)
+    try:
+        seen = b""
+        while b"try:" not in seen:
+            seen += os.read(person, 65_536)
+        os.close(person)
+        assert up.wait(60) == 0
+        assert processes(ground.folder) == {}
+    finally:
+        up.kill()
+        up.wait(60)
 
 
 def test_when_it_is_killed_its_nodes_go_on_and_the_next_one_adopts_them(ground: Ground) -> None:

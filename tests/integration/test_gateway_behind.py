@@ -67,6 +67,49 @@ async def test_it_is_sent_on_to_the_leader_and_stays_there_and_tries_others_when
         await plane.close()
 
 
+async def test_one_that_hangs_or_says_that_it_cannot_is_left_for_another() -> None:
+    asked = 0
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        with contextlib.closing(writer):
+            await reader.read()
+
+    async def apologise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 503 Nobody leads\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    for strange in (hang, apologise):
+        async with served() as api, await asyncio.start_server(strange, "127.0.0.1", 0) as server:
+            plane = ControlPlane((_url(server), api.plane.url))
+            first = await asyncio.gather(*(plane.view(0.2) for _ in range(4)), return_exceptions=True)
+            assert all(isinstance(each, Away) for each in first)  # that these were four changes nothing
+            assert await plane.view(PATIENCE_S) == View()
+            assert plane.base == api.plane.url
+            await plane.close()
+    assert asked == 4
+
+
+async def test_whoever_was_sent_on_to_one_that_hangs_asks_again_whom_it_knows() -> None:
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            await reader.read()
+
+    async with served() as api, await asyncio.start_server(hang, "127.0.0.1", 0) as server:
+        plane = ControlPlane((api.plane.url,))
+        plane.base = _url(server)  # it led when we were sent there
+        with pytest.raises(Away):
+            await plane.view(0.2)
+        assert await plane.view(PATIENCE_S) == View()
+        await plane.close()
+
+
+def _url(server: asyncio.Server) -> str:
+    return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
 async def test_a_token_that_is_not_good_enough_is_told_apart_from_nobody_there(tmp_path: Path) -> None:
     async with served(access=Access()) as api:
         reader = (await api.token(Role.READ))["authorization"].removeprefix("Bearer ")

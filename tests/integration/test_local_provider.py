@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -340,6 +341,25 @@ def test_a_process_without_an_environment_holds_up_nobody() -> None:
         assert tree._after_exec(child) == b"", "it has ended, and nobody waited for it"
         os.waitpid(child, 0)
     assert tree._root_of(child) == ""
+
+
+def test_a_process_whose_first_thread_has_ended_is_found_at_once_and_holds_up_nobody(tmp_path: Path) -> None:
+    """It shows no environment under its own number, but its threads do."""
+    root = str(tmp_path)
+    text = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(1000,)).start();"
+        " ctypes.CDLL(None).pthread_exit(None)"
+    )
+    child = tree._spawn([sys.executable, "-c", text], tree.environment(root), 2)
+    try:
+        until("its first thread ends", lambda: (found := tree.look(child)) is not None and found.state == "Z")
+        begun = time.monotonic()
+        assert tree.survey().get(root) == [child]
+        assert [process.pid for process in tree.members(root)] == [child]
+        assert time.monotonic() - begun < tree.EXEC_S, "nobody waited for an environment that does not come"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_a_list_of_the_kernel_is_read_to_its_end() -> None:

@@ -13,6 +13,7 @@ from holdfast.core.replay import Replay
 from holdfast.core.turn import Entry
 from holdfast.files import scenario as files
 from holdfast.model.world import World
+from holdfast.sim import chance, chance_requests
 from holdfast.sim.gateway import Served
 from holdfast.sim.result import Result, tell
 from holdfast.sim.run import Simulation
@@ -77,6 +78,18 @@ def test_the_same_would_be_decided_again(told: Told) -> None:
     replay = Replay(World())
     assert [found for entry in told.entries if (found := replay.feed(entry))] == []
     assert replay.actions > 0
+
+
+@pytest.mark.parametrize("seed", [50123, 50349])
+def test_looks_that_found_nothing_are_decided_the_same_again(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a look had passed over was found by the replay of a later look, which was at something else."""
+    monkeypatch.setattr(chance_requests, "SHARE", 1.0)
+    sim = Simulation(chance.draw(seed, 8, 0.5), history=False)
+    sim.run()
+    replay = Replay(World())
+    assert [found for entry in sim.store.entries if (found := replay.feed(entry))] == []
 
 
 def test_the_story_ends_well(told: Told) -> None:

@@ -144,6 +144,15 @@ def test_only_the_provider_is_asked_about_the_dead() -> None:
     assert asked(play.turn()) == ["AskProvider"]
 
 
+def test_a_provider_whose_answer_about_the_dead_is_lost_is_asked_again() -> None:
+    """Whoever asked may have ended before it heard; and an exclusive job waits for that answer."""
+    play = fleet(a="z1/r1", b="z2/r2")
+    play.judge("a", Level.DEAD)
+    assert asked(play.settle()) == ["AskProvider"]
+    assert asked(play.later(POLICY.alone_ms)) == []
+    assert asked(play.later(1)) == ["AskProvider"]
+
+
 def test_nobody_is_asked_about_a_node_that_is_being_terminated() -> None:
     play = Play(idle_ms=MINUTE)
     play.join("a", "b")

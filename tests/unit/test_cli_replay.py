@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.adapters.stores import SqlStore, open_store
 from holdfast.core import fold, snapshot
+from holdfast.core.replay import Replay
 from holdfast.core.turn import Entry
 from holdfast.files import scenario as files
 from holdfast.model import action as do
@@ -104,6 +105,17 @@ def test_of_a_pruned_journal_what_is_left_is_decided_again(tmp_path: Path, entri
     found = json.loads(done.stdout.splitlines()[-1])
     assert (found["entries"], found["differences"]) == (len(entries), 0)
     assert found["looks"] == sum(isinstance(entry, Plan) for entry in entries[after:])
+
+
+def test_a_snapshot_in_the_middle_of_what_one_thing_led_to_is_begun_from_as_well(entries: list[Entry]) -> None:
+    acted = [n for n, entry in enumerate(entries, 1) if isinstance(entry, Plan) and entry.actions]
+    for length in acted:
+        world = World()
+        for entry in entries[:length]:
+            fold.apply(world, entry)
+        again = Replay(snapshot.load(snapshot.dump(world)), length)
+        again.begin(entries[length - 1].at)
+        assert [found for entry in entries[length:] if (found := again.feed(entry))] == []
 
 
 def test_a_damaged_snapshot_costs_what_lies_before_the_next(tmp_path: Path, entries: list[Entry]) -> None:

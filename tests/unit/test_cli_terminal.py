@@ -19,6 +19,30 @@ from tests.cli_rig import NOW, Answer, Holdfast, fleet, gives, line, listening, 
 # ---- up and demo
 
 
+def test_who_cannot_be_told_keeps_nobody_from_ending_what_was_launched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("stdout", "stderr"):
+        with monkeypatch.context() as patch, open("/dev/full", "w") as full:
+            patch.setattr(sys, name, full)
+            up._say("ending 2 nodes of gpu: gpu-1, gpu-2", err=name == "stderr")
+            up._say("gpu-1 is gone", err=name == "stderr")
+
+
+def test_lines_that_nobody_can_keep_end_no_server() -> None:
+    script = """
+import structlog
+from holdfast.cli import log_lines
+log_lines.set_up()
+for _ in range(1_000):
+    structlog.get_logger("holdfast").warning("the control plane is away", why="connection refused")
+print("serves on")
+"""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=full, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"serves on\n")
+
+
 def test_the_demo_counts_from_the_fault_in_its_lines_and_in_its_figures() -> None:
     lines = [
         shapes.Line(6, NOW + 60, "event", "a", "its link closed", "a", ""),

@@ -6,12 +6,13 @@ from msgspec.structs import replace
 from holdfast.core import check, fold, index, money, offers, snapshot
 from holdfast.model import action as do
 from holdfast.model import event as ev
+from holdfast.model.finding import Severity
 from holdfast.model.market import OfferRecord
 from holdfast.model.money import Budget
 from holdfast.model.node import NodeState
 from holdfast.model.policy import Policy
 from holdfast.model.units import HOUR, MINUTE, SECOND
-from holdfast.model.verdict import Said
+from holdfast.model.verdict import Level, Said
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
 from tests.build import needs
@@ -56,6 +57,18 @@ def test_the_nodes_of_a_deleted_pool_are_emptied_and_let_go_and_then_it_is_forgo
     for kept in ("pools", "pool_states", "offers", "in_pool", "serving"):
         assert "pool" not in getattr(play.world, kept)
     assert not [key for key in play.world.records if key.startswith("pool/")]
+
+
+@pytest.mark.parametrize("level", [Level.ALIVE, Level.DEAD])
+def test_a_node_that_is_being_reset_is_let_go_with_its_pool(level: Level) -> None:
+    """Its reset failed, and nobody looked after it any more: not the repair, because it leaves, and not those
+    who take leave, because it was not drained."""
+    play = two_pools()
+    play.find("b", Severity.RESET)
+    play.settle()
+    play.judge("b", level)
+    assert play.node("b").state is NodeState.RESETTING
+    assert "b" in [action.node for action in of(do.TerminateNode, delete(play))]
 
 
 def test_with_a_pool_also_the_offers_are_forgotten_that_it_had_once() -> None:

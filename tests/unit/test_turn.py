@@ -137,7 +137,7 @@ def test_a_look_in_vain_goes_with_the_next_append_and_asks_for_none() -> None:
     assert (vain.at, vain.actions, then) == (START, (), second)
 
 
-def test_looks_in_vain_in_a_row_are_told_as_the_last_unless_they_note_when_to_look_again() -> None:
+def test_looks_in_vain_are_told_by_the_next_that_sees_as_much_unless_they_note_when_to_look_again() -> None:
     host = Host().turn(*opening("a")).rest(START)
     host.mind.vain.clear()
     for passed, kind, name in (
@@ -148,10 +148,11 @@ def test_looks_in_vain_in_a_row_are_told_as_the_last_unless_they_note_when_to_lo
         (5, "pool", "pool"),
         (6, "node", "a"),
         (7, "node", "a"),
+        (8, "node", "b"),
     ):
         host.world.agenda.note(kind, name)
         host.turn(now=START + passed)
-    assert [plan.at - START for plan in host.mind.vain] == [3, 5, 7]
+    assert [plan.at - START for plan in host.mind.vain] == [2, 3, 4, 5, 7, 8]
 
 
 def test_only_what_has_a_hand_is_performed() -> None:

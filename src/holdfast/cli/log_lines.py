@@ -1,8 +1,23 @@
 """Log lines: for people on a terminal, JSON elsewhere; always on stderr."""
 
+import contextlib
 import sys
+from typing import TextIO, cast
 
 import structlog
+
+
+class Stderr:
+    """What cannot be written there is lost. The disk is full, or the terminal or whoever read it is gone: no
+    reason for a control plane or a gateway to stop working."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
 
 def set_up(*, json: bool | None = None) -> None:
@@ -15,7 +30,7 @@ def set_up(*, json: bool | None = None) -> None:
             structlog.processors.format_exc_info,
             last,
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Stderr())),
         cache_logger_on_first_use=True,
     )
 

@@ -67,13 +67,13 @@ def up(
 
 
 def _say(text: str, *, err: bool = False) -> None:
-    """Also when nobody reads any more: what is to be ended is."""
+    """Also when nobody reads any more, the terminal is gone or the disk is full: what is to be ended is."""
     import sys
 
     file = sys.stderr if err else sys.stdout
     try:
         print(text, file=file, flush=True)
-    except BrokenPipeError:
+    except OSError:
         _to_nobody(file)
 
 
@@ -104,12 +104,12 @@ def pool(nodes: int, cpus: float, memory: str) -> "Pool":
 
 
 async def _talk(plane: "Plane", local: "Pool", stop: "asyncio.Event", *, quiet: bool, json: bool) -> None:
-    """`| head` has seen enough: then we end as with Ctrl-C, and leave nothing behind."""
+    """`| head` has seen enough, or the terminal is gone: then we end as with Ctrl-C, and leave nothing."""
     import sys
 
     try:
         await _tell(plane, local, quiet=quiet, json=json)
-    except BrokenPipeError:
+    except OSError:
         _to_nobody(sys.stdout)
         stop.set()
 

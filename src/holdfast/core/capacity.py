@@ -79,8 +79,9 @@ def _why_end(draft: Draft, node: Node, *, can_terminate: bool) -> str:
             return "its provider says it stopped" if node.clues.word is Word.STOPPED else "it said goodbye"
         if _nobody_reaches(draft, node):
             return "it has been dead for too long to come back"
-    if node.clues.said is Said.NOTICE and node.state is NodeState.DRAINING:
-        left = node.verdict.level is Level.ALIVE and not draft.world.on_node[node.id]
+    if node.clues.said is Said.NOTICE and node.state in (NodeState.DRAINING, NodeState.RESETTING):
+        known = node.verdict.level is Level.ALIVE or node.state is NodeState.RESETTING  # emptied before that
+        left = known and not draft.world.on_node[node.id]
         if left or draft.now >= node.deadline:
             return "its work has left before the notice ran out" if left else "its spot notice has run out"
     if node.releasing and node.verdict.level is Level.ALIVE and not draft.world.on_node[node.id]:

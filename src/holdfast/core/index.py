@@ -16,6 +16,7 @@ from holdfast.model.pool import Offer
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level as Belief
+from holdfast.model.verdict import Word
 from holdfast.model.workload import Workload
 from holdfast.model.world import World
 
@@ -43,6 +44,8 @@ def next_ask(node: Node, policy: Policy) -> Instant:
         return node.verdict.since
     again = asked_at + max(policy.detection.ask_again_ms, (asked_at - node.verdict.since) // 4)
     if node.verdict.level is Belief.DEAD and node.clues.asked_at < (end := give_up_at(node, policy)):
+        if node.clues.word is Word.WAITING:  # only its provider is asked, and not before that had its time
+            again = max(again, node.clues.word_at + policy.detection.alone_ms + 1)
         return min(again, end)
     return again
 

@@ -36,11 +36,13 @@ class Replay:
         self.began_at: Instant = 0
         self.at: Instant = 0
         self.looks = self.actions = 0
+        self._anew = False
 
     def begin(self, at: Instant) -> None:
-        """From a snapshot: whoever wrote it had looked at everything by then."""
+        """From a snapshot. Whoever wrote it had looked at most of it by then, and it does not say at what not
+        yet: that is known after the next look, which is believed."""
         self.began_at = self.at = at
-        fold.accept(self.world, Plan(self.world.plans, at))
+        self._anew = True
 
     def feed(self, entry: Entry) -> Difference | None:
         """The next entry; for a plan: how it would differ."""
@@ -50,7 +52,8 @@ class Replay:
         if isinstance(entry, Plan):
             self.looks += 1
             self.actions += len(entry.actions)
-            found = self._decide_again(entry)
+            found = None if self._anew else self._decide_again(entry)
+            self._anew = False
         fold.apply(self.world, entry)
         return found
 

@@ -74,7 +74,7 @@ class Mind:
         self.senses = Senses(world.policy.detection)
         self.refused: list[Refusal] = []
         self.vain: list[Plan] = []  # empty ones that are not journalled yet; nothing happened between them
-        self.vain_again = False  # the last of them is told by the next as well
+        self.vain_look: dict[str, dict[str, None]] | None = None  # of the last, if the next may tell it too
 
     @classmethod
     def from_journal(cls, entries: Iterable[Entry]) -> "Mind":
@@ -138,12 +138,16 @@ def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
 
 
 def _in_vain(mind: Mind, plan: Plan) -> None:
-    """What is due again at a distance from when it was looked at (`fold.accept`) must be told each time; of
-    the rest it is enough to know when it was last looked at."""
-    if mind.vain and mind.vain_again:
+    """What is due again at a distance from when it was looked at (`fold.accept`) must be told each time. Of
+    the rest it is enough to know when it was last looked at: by the next look, if that was at all of it. Else
+    a replay would look at it later than we did, when there may be something to do."""
+    agenda = mind.world.agenda
+    look = agenda.look(plan.at)
+    before = mind.vain_look
+    if mind.vain and before is not None and all(names.keys() <= look[k].keys() for k, names in before.items()):
         mind.vain.pop()
-    look = mind.world.agenda.look(plan.at)
-    mind.vain_again = not (look["pool"] or look["fleet"])
+    again = look["pool"] or look["fleet"] or agenda.room_freed
+    mind.vain_look = None if again else look
     mind.vain.append(plan)
 
 

@@ -1,6 +1,7 @@
 """The control plane, as a gateway sees it: somebody who may be away, or send us on to the leader.
 
-We stay with whoever led last, and try the others when it cannot be reached. The token goes along to where we
+We stay with whoever led last, and try the others when it cannot be reached. Where one takes a question and
+does not answer, or says that it cannot, the next question goes to another. The token goes along to where we
 are sent, because the control plane that we trust named the place, except from https to plain http elsewhere.
 No proxy and no .netrc is taken from the environment.
 """
@@ -101,6 +102,31 @@ class ControlPlane:
         self, method: str, path: str, headers: dict[str, str], content: bytes, timeout: httpx.Timeout
     ) -> AsyncIterator[httpx.Response]:
         """The answer of whoever can give it."""
+        asked = [self.base]
+        try:
+            async with self._asked(asked, method, path, headers, content, timeout) as response:
+                yield response
+        except (httpx.HTTPError, Away, TimeoutError, asyncio.CancelledError):
+            self._leave(asked[-1])
+            raise
+
+    def _leave(self, base: str) -> None:
+        """It hangs, or cannot answer. Others may; and whoever of them does not lead sends us on."""
+        if self.base == base:  # nobody has left it yet
+            after = self.urls.index(base) + 1 if base in self.urls else 0
+            self.base = self.urls[after % len(self.urls)]
+
+    @contextlib.asynccontextmanager
+    async def _asked(
+        self,
+        asked: list[str],
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        content: bytes,
+        timeout: httpx.Timeout,
+    ) -> AsyncIterator[httpx.Response]:
+        """`asked`: one after the other; the last has answered, or has not."""
         url, others, again = self.base + path, [each for each in self.urls if each != self.base], False
         for _ in range(HOPS_MAX + 1 + len(others)):
             sent = self._client.build_request(
@@ -117,6 +143,7 @@ class ControlPlane:
                     self.base = self.urls[0]
                     raise
                 self.base = others.pop(0)
+                asked.append(self.base)
                 url = self.base + path
                 continue
             except CLOSED:
@@ -135,6 +162,7 @@ class ControlPlane:
             url = urljoin(url, where)
             parts = urlsplit(url)
             self.base = f"{parts.scheme}://{parts.netloc}"
+            asked.append(self.base)
         raise Away("control planes send us in a circle")
 
     async def _check(self, response: httpx.Response) -> None:

@@ -42,6 +42,7 @@ class Exchange(Course[Stream, "Fronted"]):
     first_at = -1.0
     end: End | None = None
     reason = ""
+    lined_up_at = -1.0  # when it began to wait, for the first time or again
     waiting_for = ""  # quota, room: where it is, when it is not asked of anybody
 
     def __init__(self, front: "Front", service: "Fronted", want: Want, key: Key) -> None:
@@ -76,7 +77,8 @@ class Exchange(Course[Stream, "Fronted"]):
 
     def _hold(self, service: Served[Any], now: float) -> bool:
         held = super()._hold(service, now)
-        self.waiting_for = "room" if held else self.waiting_for
+        if held:
+            self.waiting_for, self.lined_up_at = "room", now
         return held
 
     def wake(self, now: float) -> bool:

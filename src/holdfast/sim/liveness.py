@@ -119,9 +119,12 @@ def _stuck(world: World, replica: Replica, now: Instant) -> bool:
 
 
 def _gang_unmet(sim: "Simulation", world: World, workload: Workload, now: Instant) -> list[str]:
-    """A training whose members are all ready works."""
-    active = [s for s in world.of_workload[workload.name] if world.slots[s].role is Role.ACTIVE]
-    copies = [world.replicas[name] for slot in active for name in world.of_slot[slot]]
+    """A training whose members are all ready works, unless one that failed by itself is waited for."""
+    slots = [world.slots[name] for name in world.of_workload[workload.name]]
+    active = [slot for slot in slots if slot.role is Role.ACTIVE]
+    if any(slot.failures and now < slot.retry_at + A_MOMENT_MS for slot in active):
+        return []
+    copies = [world.replicas[name] for slot in active for name in world.of_slot[slot.id]]
     ready = [copy for copy in copies if copy.state is State.READY and copy.since < now - JUST_NOW_MS]
     if not copies or len(ready) < len(copies):
         return []

@@ -61,7 +61,10 @@ class Checks:
             self.traffic.sim.truth.violated(why)
 
     def held_until(self, exchange: "Exchange", now_s: float) -> None:
-        patience, waited = self.traffic.traits.patience_ms, round((now_s - exchange.held_since) * SECOND)
+        """Its patience is for the whole of it: if that was over when it had to wait again, it is refused."""
+        waited = round((now_s - exchange.held_since) * SECOND)
+        asked = round((exchange.lined_up_at - exchange.held_since) * SECOND)
+        patience = max(self.traffic.traits.patience_ms, asked)
         why = whoever_is_held_is_answered_or_refused_in_its_patience(waited, patience)
         if why:
             self.traffic.sim.truth.violated(f"{exchange.service.name} at {exchange.front.name}: {why}")

@@ -143,18 +143,29 @@ def _pids() -> Iterator[int]:
 
 def _root_of(pid: int) -> str:
     try:
-        environment = _read(f"/proc/{pid}/environ") or _after_exec(pid)
+        environment = _environment(f"/proc/{pid}") or _after_exec(pid)
     except (*GONE, PermissionError):  # another user's
         return ""
     _, mark, after = (b"\0" + environment).partition(f"\0{MARK}=".encode())
     return os.fsdecode(after.partition(b"\0")[0]) if mark else ""
 
 
+def _environment(path: str) -> bytes:
+    try:
+        return _read(f"{path}/environ")
+    except GONE:  # a thread that has ended, though others of its process may not
+        return b""
+
+
 def _after_exec(pid: int) -> bytes:
     """The environment of a process that showed none. In the middle of an `exec` nobody has one, and a process
-    that we have just started is there more often than not; the kernel then says that it begins nowhere."""
+    that we have just started is there more often than not; the kernel then says that it begins nowhere. Where
+    only the first thread has ended, another shows it."""
     until = time.monotonic() + EXEC_S
-    while look(pid) is not None and time.monotonic() < until:
+    while (found := look(pid)) is not None and time.monotonic() < until:
+        if found.state in "ZX":
+            threads = (f"/proc/{pid}/task/{name}" for name in os.listdir(f"/proc/{pid}/task"))
+            return next(filter(None, map(_environment, threads)), b"")
         begins, ends = _read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()[47:49]
         if begins != b"0":
             return _read(f"/proc/{pid}/environ") if ends != begins else b""
