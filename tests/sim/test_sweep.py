@@ -33,7 +33,11 @@ def test_a_drawn_story_ends_well(seed: int) -> None:
 @pytest.mark.parametrize(
     ("seed", "nodes", "hours"),
     [
-        (78, 20, 0.5),  # a node that hung behind a cut, was called dead, and is well again when its time is over
+        (
+            78,
+            20,
+            0.5,
+        ),  # a node that hung behind a cut, was called dead, and is well again when its time is over
         (156, 12, 0.5),  # a pool is deleted, and a node of it was drained by hand
         (458, 12, 0.5),  # a pool is forgotten in the turn in which something was noted of its offers
         (40013, 8, 1.0),  # a request waits, is asked for longer than its patience, and would wait again

@@ -107,7 +107,9 @@ def test_of_a_pruned_journal_what_is_left_is_decided_again(tmp_path: Path, entri
     assert found["looks"] == sum(isinstance(entry, Plan) for entry in entries[after:])
 
 
-def test_a_snapshot_in_the_middle_of_what_one_thing_led_to_is_begun_from_as_well(entries: list[Entry]) -> None:
+def test_a_snapshot_in_the_middle_of_what_one_thing_led_to_is_begun_from_as_well(
+    entries: list[Entry],
+) -> None:
     acted = [n for n, entry in enumerate(entries, 1) if isinstance(entry, Plan) and entry.actions]
     for length in acted:
         world = World()

@@ -144,7 +144,11 @@ def _in_vain(mind: Mind, plan: Plan) -> None:
     agenda = mind.world.agenda
     look = agenda.look(plan.at)
     before = mind.vain_look
-    if mind.vain and before is not None and all(names.keys() <= look[k].keys() for k, names in before.items()):
+    if (
+        mind.vain
+        and before is not None
+        and all(names.keys() <= look[k].keys() for k, names in before.items())
+    ):
         mind.vain.pop()
     again = look["pool"] or look["fleet"] or agenda.room_freed
     mind.vain_look = None if again else look

@@ -191,7 +191,9 @@ def may_be_paid(sim: "Simulation", world: World, pool: Pool, offer: Offer) -> bo
     """Would one more be within the ceiling and the budgets, by what providers bill and what is asked for?"""
     if pool.price_max_micro_usd is not None and offer.price_micro_usd > pool.price_max_micro_usd:
         return False
-    pools = tuple(setup.pool for setup in sim.scenario.pools)  # those that were deleted have cost something too
+    pools = tuple(
+        setup.pool for setup in sim.scenario.pools
+    )  # those that were deleted have cost something too
     limits = ((sim.scenario.policy.budget, pools), (pool.budget, (pool,)))
     return not offer.price_micro_usd or all(_has_room(sim, world, *limit, offer) for limit in limits)
 
