@@ -41,6 +41,7 @@ def test_a_drawn_story_ends_well(seed: int) -> None:
         (156, 12, 0.5),  # a pool is deleted, and a node of it was drained by hand
         (458, 12, 0.5),  # a pool is forgotten in the turn in which something was noted of its offers
         (40013, 8, 1.0),  # a request waits, is asked for longer than its patience, and would wait again
+        (70247, 8, 0.5),  # there is room for more copies just before the end, and they have to start
         (40051, 8, 1.0),  # a member of a gang fails once more at the very end
     ],
 )
