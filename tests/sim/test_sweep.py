@@ -11,6 +11,7 @@ from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.units import MINUTE, SECOND
 from holdfast.model.workload import Job, Service, Spread, Workload
+from holdfast.sim import chance_requests
 from holdfast.sim import sweep as sweeping
 from holdfast.sim.chance import draw
 from holdfast.sim.run import Simulation
@@ -40,11 +41,19 @@ def test_a_drawn_story_ends_well(seed: int) -> None:
         (156, 12, 0.5),  # a pool is deleted, and a node of it was drained by hand
         (458, 12, 0.5),  # a pool is forgotten in the turn in which something was noted of its offers
         (40013, 8, 1.0),  # a request waits, is asked for longer than its patience, and would wait again
+        (70247, 8, 0.5),  # there is room for more copies just before the end, and they have to start
         (40051, 8, 1.0),  # a member of a gang fails once more at the very end
     ],
 )
 def test_a_drawn_story_that_once_ended_badly_ends_well(seed: int, nodes: int, hours: float) -> None:
     outcome = one(Draw(seed, nodes=nodes, hours=hours, policy=None))
+    assert (outcome.violations, outcome.unmet, outcome.settled) == ((), (), True)
+
+
+def test_what_a_deleted_pool_has_cost_is_not_there_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget of the fleet was used up, and those who ask whether all is well did not know."""
+    monkeypatch.setattr(chance_requests, "SHARE", 1.0)
+    outcome = one(Draw(50080, nodes=8, hours=0.5, policy=None))
     assert (outcome.violations, outcome.unmet, outcome.settled) == ((), (), True)
 
 

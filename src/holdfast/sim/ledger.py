@@ -191,14 +191,16 @@ def may_be_paid(sim: "Simulation", world: World, pool: Pool, offer: Offer) -> bo
     """Would one more be within the ceiling and the budgets, by what providers bill and what is asked for?"""
     if pool.price_max_micro_usd is not None and offer.price_micro_usd > pool.price_max_micro_usd:
         return False
-    pools = tuple(world.pools.values())
+    pools = tuple(
+        setup.pool for setup in sim.scenario.pools
+    )  # those that were deleted have cost something too
     limits = ((sim.scenario.policy.budget, pools), (pool.budget, (pool,)))
     return not offer.price_micro_usd or all(_has_room(sim, world, *limit, offer) for limit in limits)
 
 
 def _has_room(sim: "Simulation", world: World, budget: Budget, pools: tuple[Pool, ...], offer: Offer) -> bool:
     """An hour of everything must be left of the month."""
-    nodes = [world.nodes[name] for pool in pools for name in world.in_pool[pool.name]]
+    nodes = [world.nodes[name] for pool in pools for name in world.in_pool.get(pool.name, ())]
     rate = sum(node.price_micro_usd for node in nodes) + offer.price_micro_usd
     if budget.hour_micro_usd is not None and rate > budget.hour_micro_usd:
         return False

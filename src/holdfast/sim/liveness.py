@@ -106,9 +106,10 @@ def _slot_unmet(sim: "Simulation", world: World, workload: Workload, slot: Slot,
         return [] if excused else [f"{slot.id} is not running: {slot.why or 'no reason known'}"]
     if any(copy.state is State.READY for copy in live):
         return []
-    broken = sim.fleet.programs[workload.name].fails_at_start
+    program = sim.fleet.programs[workload.name]
     just_now = slot.down_since > now - JUST_NOW_MS  # it failed by itself a moment ago
-    if isinstance(workload.shape, Service) and not broken and not just_now:
+    starts = any(copy.placed_at > now - program.start_ms - A_MOMENT_MS for copy in live)  # there was no room
+    if isinstance(workload.shape, Service) and not (program.fails_at_start or just_now or starts):
         return [f"{slot.id} is not ready"]
     return [f"{c.id} has been {c.state} for {seconds(now - c.since)}" for c in live if _stuck(world, c, now)]
 
