@@ -392,7 +392,7 @@ def only_one(state: Path, what: str = "up") -> Iterator[None]:
         except OSError:
             raise CannotStart(
                 f"another `holdfast {what}` uses {state}",
-                "stop it, or give this one another --dir and --port",
+                "stop it, or give this one another --dir and another --port (a gateway: --admin-port too)",
             ) from None
         yield
 

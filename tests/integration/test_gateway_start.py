@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
+import signal
 import socket
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
@@ -154,3 +157,35 @@ async def test_a_folder_with_a_long_name_is_as_good_as_another(tmp_path: Path) -
     async with gateway(settings.Gateway(state=state, port=0, admin_port=0, workers=1)) as serving:
         assert serving.keeper.seats[0].ready
     assert not list(state.glob("*.sock"))
+
+
+async def test_a_second_ctrl_c_waits_for_no_request(tmp_path: Path) -> None:
+    """It did nothing for as long as a stream went on, and nothing was said of that."""
+    file = tmp_path / "gateway.yaml"
+    command = [sys.executable, "-m", "holdfast.cli.main", "gateway", "-c", str(file), "--dir", str(tmp_path)]
+    async with engine("--gap-ms", "1000", "--tokens", "300") as toy:
+        services = f"services: [{{ name: toy, upstreams: ['{toy.url}'] }}]"
+        file.write_text(f"listen: ':0'\nadmin: ':0'\nopen: true\n{services}\n")
+        process = await asyncio.create_subprocess_exec(
+            *command, "--json", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        async with asyncio.timeout(PATIENCE_S):
+            url = json.loads(await process.stdout.readline())["url"]
+            async with (
+                httpx.AsyncClient(base_url=url, timeout=60) as client,
+                client.stream("POST", CHAT, json=chat(stream=True, max_tokens=300)) as answer,
+            ):
+                lines = answer.aiter_lines()
+                await anext(lines)
+                await asyncio.sleep(1.5)  # until workers have told that it runs
+                process.send_signal(signal.SIGINT)
+                while b"ending: 1 request" not in await process.stderr.readline():
+                    pass
+                await asyncio.sleep(1.0)  # signals that come together are one
+                process.send_signal(signal.SIGINT)
+                with pytest.raises(httpx.HTTPError):
+                    [line async for line in lines]
+            assert await process.wait() == 0
+            await process.stderr.read()

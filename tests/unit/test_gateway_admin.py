@@ -156,6 +156,28 @@ async def test_limits_are_set_by_scope_and_those_of_a_key_with_the_key(tmp_path:
         assert (await client.put("/v1/limits/key:test", json={})).status_code == 409
         assert (await client.put("/v1/limits/key:no", json={})).status_code == 404
         assert (await client.put("/v1/limits/global", json={"concurrent": -1})).status_code == 422
+        assert (await client.put("/v1/limits/team:red", json={})).status_code == 200
+        assert "team:red" not in keeper.limits, "what is not limited any more is no limit"
+
+
+async def test_a_limit_that_is_misspelt_changes_nothing(tmp_path: Path) -> None:
+    """It was not read, and so all that limited the scope was taken away."""
+    async with admin(tmp_path) as (keeper, client):
+        await client.put("/v1/limits/global", json={"concurrent": 3})
+        found = await client.put("/v1/limits/global", json={"token_per_min": 3})
+        assert (found.status_code, "token_per_min" in found.json()["detail"]) == (422, True)
+        assert keeper.limits == {"global": Limits(concurrent=3)}
+        found = await client.post("/v1/keys", json={"id": "ci", "limits": {"token_per_min": 3}})
+        assert (found.status_code, "token_per_min" in found.json()["detail"]) == (422, True)
+
+
+async def test_what_an_engine_knows_us_by_is_told_to_nobody(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        ups = (settings.Upstream("http://a", credential="sk-up"), settings.Upstream("http://b"))
+        keeper.put_services((settings.Service("toy", upstreams=ups),))
+        [found] = (await client.get("/v1/services")).json()
+        assert [each["credential"] for each in found["upstreams"]] == ["set", ""]
+        assert keeper.services[0].upstreams == ups
 
 
 @pytest.mark.parametrize(

@@ -278,3 +278,28 @@ services:
     assert "admin: 127.0.0.1:8091" in said
     assert "expected a path, got health" in said
     assert "expected one service a model, got a of a and of b" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("services: [{ name: a }]", "services[0].upstreams: expected one at least, got none"),
+        (
+            "services: [{ name: toy, upstreams: ['http://a'] }]\n"
+            "limits: { models: { tyo: { concurrent: 1 } } }",
+            'limits.models.tyo: expected a model of a service, got "tyo". Did you mean: toy',
+        ),
+        (
+            "services: [{ name: x, models: ['toy-*'], upstreams: ['http://a'] }]\n"
+            "limits: { teams: { red: { models: { tpy-1: { concurrent: 1 }, toy-1: { concurrent: 1 } } } } }",
+            'limits.teams.red.models.tpy-1: expected a model of a service, got "tpy-1"',
+        ),
+    ],
+)
+def test_what_could_answer_or_limit_nobody_is_told_where_nobody_else_says_more(text: str, wrong: str) -> None:
+    """Whoever asked waited two minutes for an upstream that nobody had named."""
+    assert parsed(text) is not None, "behind a control plane there may be more"
+    with pytest.raises(FileProblem) as found:
+        files.parsed(text, "gateway.yaml", Path("/state"), alone=True)
+    [line] = found.value.lines()
+    assert wrong in line

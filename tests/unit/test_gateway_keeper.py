@@ -231,4 +231,22 @@ def test_it_is_told_when_every_replica_of_a_service_fails_and_when_one_is_back(t
     with capture_logs() as lines:
         for found in (("ready", "ejected"), ("ejected", "ejected"), ("ejected", "ejected"), ("ready",), ()):
             ours.heard(seat, states(*found))
-    assert [(line["log_level"], line["service"]) for line in lines] == [("warning", "toy"), ("info", "toy")]
+    assert [(line["log_level"], line["event"], line.get("replica")) for line in lines] == [
+        ("warning", "a replica fails, and is left out", "r1"),
+        ("warning", "a replica fails, and is left out", "r0"),
+        ("warning", "every replica of a service fails: requests wait", None),
+        ("info", "a replica is asked again", "r0"),
+        ("info", "a service answers again", None),
+    ]
+    assert {line["service"] for line in lines} == {"toy"}
+
+
+def test_a_service_that_failed_and_has_no_replicas_any_more_does_not_answer_again(tmp_path: Path) -> None:
+    ours = keeper(tmp_path)
+    [seat] = ours.seats
+    [service] = counted(1).services
+    with capture_logs() as lines:
+        for found in (("ejected",), ()):
+            replicas = tuple(ReplicaCounted("r", 0, 0.0, state, False) for state in found)
+            ours.heard(seat, messages.CountedNow(Counted(0, {}, (replace(service, replicas=replicas),))))
+    assert lines[-1]["event"] == "a service that failed has no replicas any more"

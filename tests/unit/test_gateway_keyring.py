@@ -177,7 +177,9 @@ def test_a_file_that_somebody_damaged_is_not_taken_for_an_empty_one(
 def test_the_command_says_which_file_is_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "gateway.yaml").write_text('listen: ":0"\nadmin: ":0"\n')
+    (tmp_path / "gateway.yaml").write_text(
+        'listen: ":0"\nadmin: ":0"\nservices: [{name: toy, upstreams: ["http://127.0.0.1:1"]}]\n'
+    )
     (tmp_path / "keys.json").write_bytes(b"[")
     words = ["gateway", "-c", str(tmp_path / "gateway.yaml"), "--dir", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["holdfast", *words])

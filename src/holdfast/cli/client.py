@@ -136,8 +136,9 @@ class Client:
             if response.status_code < 300:
                 yield response
                 return
-            error = refused(response.status_code, response.read(), response.headers.get("location", ""))
-            if error.status == 401 and self.server.is_gateway:
+            location, is_gateway = response.headers.get("location", ""), self.server.is_gateway
+            error = refused(response.status_code, response.read(), location, is_gateway=is_gateway)
+            if error.status == 401 and is_gateway:
                 error.hint = GATEWAY_TOKEN_HINT
             raise error
 
@@ -227,13 +228,14 @@ def origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def refused(status: int, body: bytes, location: str = "") -> Unanswered:
-    """What the control plane says of it."""
+def refused(status: int, body: bytes, location: str = "", *, is_gateway: bool = False) -> Unanswered:
+    """What the control plane says of it, or the gateway."""
     try:
         problem = shapes.read(body, shapes.Problem)
     except msgspec.MsgspecError:
         what = f"sends us to {location}" if location else f"answers with status {status}"
-        return Unanswered([f"what is there is no control plane: it {what}"], "look at --url", status)
+        who, option = ("second listener of a gateway", "gateway") if is_gateway else ("control plane", "url")
+        return Unanswered([f"what is there is no {who}: it {what}"], f"look at --{option}", status)
     hint = problem.hint
     if status == 401:  # its own hint is for programs, which send a header
         hint = TOKEN_HINT

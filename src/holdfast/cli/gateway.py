@@ -69,11 +69,20 @@ def gateway(
         wanted, **{field: value for field, value in given.items() if value is not None}
     )
     if check:
-        services, keys = len(wanted.services), len(wanted.keys)
-        found = f"{services} service{'s' * (services != 1)}, {keys} key{'s' * (keys != 1)}"
-        print(f"{config or FILE} is good: {found}")
+        _say_good(config if behind is not None else config or FILE, wanted, json=json)
         return
     _serve(wanted, behind, log_json=log_json, json=json)
+
+
+def _say_good(file: Path | None, wanted: "Gateway", *, json: bool) -> None:
+    services, keys = len(wanted.services), len(wanted.keys)
+    if json:
+        say.as_json({"good": True, "file": str(file or ""), "services": services, "keys": keys})
+    elif file is None:
+        print("no file is given, so there is nothing to check: all comes from the control plane")
+    else:
+        found = f"{services} service{'s' * (services != 1)}, {keys} key{'s' * (keys != 1)}"
+        print(f"{file} is good: {found}")
 
 
 def _settings(config: Path | None, state: Path, *, alone: bool) -> "Gateway":
@@ -85,7 +94,7 @@ def _settings(config: Path | None, state: Path, *, alone: bool) -> "Gateway":
     if config is None and not FILE.exists():
         say.fail([f"expected a file with --config, or --control, got neither, and no {FILE} is here"], TRY)
     try:
-        wanted = files.read(config or FILE, state)
+        wanted = files.read(config or FILE, state, alone=alone)
     except FileProblem as problem:
         say.fail(problem.lines(), "docs/reference/gateway-file.md")
     if not alone and (wanted.keys or wanted.limits):
@@ -95,23 +104,25 @@ def _settings(config: Path | None, state: Path, *, alone: bool) -> "Gateway":
 
 
 def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None, json: bool) -> None:
-    """Requests that run at the end may end."""
+    """Requests that run at the end may end, unless somebody is in a hurry."""
     import asyncio
     import sys
 
     from holdfast import wiring
     from holdfast.cli import log_lines
     from holdfast.gateway import native
+    from holdfast.gateway.keeper import CLOSE_WITHIN_S
     from holdfast.gateway.serve import gateway as serving_of
 
     log_lines.set_up(json=log_json)
+    hurry = asyncio.Event()
 
     async def work(stop: asyncio.Event) -> None:
         with wiring.only_one(wanted.state, "gateway"):
             await serve(stop)
 
     async def serve(stop: asyncio.Event) -> None:
-        async with serving_of(wanted, behind, stop) as serving:
+        async with serving_of(wanted, behind, stop, hurry) as serving:
             if json:
                 found = {"url": serving.url, "admin_url": serving.admin_url, "compiled": native.is_there()}
                 say.as_json(found)
@@ -120,9 +131,13 @@ def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None,
                 print(f"gateway  {serving.url}/v1\nadmin    {serving.admin_url}", file=sys.stderr)
                 print(f"workers  {len(serving.keeper.seats)}, {how}", file=sys.stderr)
             await stop.wait()
+            if running := serving.keeper.in_flight:
+                what = "1 request runs" if running == 1 else f"{running} requests run"
+                how = f"and may end, for up to {CLOSE_WITHIN_S:.0f} s; Ctrl-C again ends it now"
+                print(f"ending: {what} {how}", file=sys.stderr)
 
     with _told(wanted.state):
-        wiring.run(work)
+        wiring.run(work, hurry)
 
 
 @contextmanager

@@ -125,7 +125,9 @@ def suspend(
 @talks_of_keys
 def restore(api: "Client", id: Id, json: Json = False) -> None:
     """Undo a suspension or a clamp. For a day it is not judged again."""
-    _done(api.post(f"{_path(id)}/restore", {}), f"key {id} is good again", json)
+    body = api.post(f"{_path(id)}/restore", {})
+    how = "no longer held back, but it has expired" if not json and _has_ended(body) else "good again"
+    _done(body, f"key {id} is {how}", json)
 
 
 @app.command("delete")
@@ -171,3 +173,12 @@ def _done(body: bytes, text: str, json: Any) -> None:
         say.raw(body)
     else:
         print(text)
+
+
+def _has_ended(body: bytes) -> bool:
+    import time
+
+    from holdfast.cli import client, tables_keys
+
+    ends = client.read(body, tables_keys.KeyShown).expires_ms
+    return ends is not None and ends <= time.time() * 1_000

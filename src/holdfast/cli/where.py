@@ -72,6 +72,8 @@ def keeper_of_keys(
     environment: Mapping[str, str] = os.environ,
 ) -> Server:
     """A gateway that works alone, if one is named or has left its address here; else the control plane."""
+    if gateway and url:
+        raise BadAddress("expected --url of a control plane or --gateway, got both")
     start = folder or Path.cwd()
     named = environment.get("HOLDFAST_GATEWAY_DIR")
     places = [Path(named)] if named else [each / GATEWAY_FOLDER for each in (start, *start.parents)]

@@ -19,10 +19,10 @@ from holdfast.files.gateway_forms import (
     UpstreamForm,
     limits_of,
 )
-from holdfast.files.problem import FileProblem, Problem, shown
+from holdfast.files.problem import FileProblem, Problem, did_you_mean, shown
 from holdfast.files.salvage import UNNAMED, Salvaged
 from holdfast.gateway import settings
-from holdfast.model.gateway import GLOBAL, Key, Limits, both, scope_of_model, scope_of_team
+from holdfast.model.gateway import GLOBAL, Key, Limits, both, fits, scope_of_model, scope_of_team
 
 PATTERNS = ("*.yaml", "*.yml")
 EMPTY = Problem("", "expected a gateway, got an empty file", "Try: services: [{ name: llama, ... }]")
@@ -30,8 +30,9 @@ ENV = "env:"
 INSTEAD = {"name": UNNAMED, "id": UNNAMED, "url": "http://unnamed-{}".format, "sha256": "{:064x}".format}
 
 
-def read(path: Path, state: Path) -> settings.Gateway:
-    return parsed(load.text(path, "YAML", PATTERNS), str(path), state)
+def read(path: Path, state: Path, *, alone: bool = False) -> settings.Gateway:
+    """`alone`: nobody else tells of services."""
+    return parsed(load.text(path, "YAML", PATTERNS), str(path), state, alone=alone)
 
 
 def bare(state: Path) -> settings.Gateway:
@@ -39,7 +40,7 @@ def bare(state: Path) -> settings.Gateway:
     return _gateway(GatewayForm(), state)
 
 
-def parsed(text: str, name: str, state: Path) -> settings.Gateway:
+def parsed(text: str, name: str, state: Path, *, alone: bool = False) -> settings.Gateway:
     found = yaml_load.documents(text, name)
     if not found:
         raise FileProblem(name, [EMPTY])
@@ -57,6 +58,8 @@ def parsed(text: str, name: str, state: Path) -> settings.Gateway:
     read = Salvaged(GatewayForm, document.data, YAML, INSTEAD)
     if read.form is not None:
         read.tell(_checked(read.form))
+        if alone:
+            read.tell(_whole(read.form))
     problems += read.problems
     if problems or read.form is None:
         placed = [
@@ -94,6 +97,26 @@ def _checked(form: GatewayForm) -> Iterator[Problem]:
         if key.id in ids[:at]:
             text = f"expected each key once, got {key.id} again"
             yield Problem(f"keys[{at}].id", text, f"Try: id: {key.id}-2")
+
+
+def _whole(form: GatewayForm) -> Iterator[Problem]:
+    """Whoever asks for what has no upstream waits for one in vain, and a limit of a model that there is not
+    limits nobody."""
+    for number, service in enumerate(form.services):
+        if not service.upstreams:
+            hint = "Try: upstreams: [http://10.0.0.1:8000], or follow a control plane with --control"
+            yield Problem(f"services[{number}].upstreams", "expected one at least, got none", hint)
+    known = [model for service in form.services for model in service.models or (service.name,)]
+    limited = [(f"limits.models.{model}", model) for model in form.limits.models]
+    limited += [
+        (f"limits.teams.{team}.models.{model}", model)
+        for team, scope in form.limits.teams.items()
+        for model in scope.models
+    ]
+    for where, model in limited:
+        if known and not any(fits(name, model) for name in known):
+            text = f"expected a model of a service, got {shown(model)}"
+            yield Problem(where, text, did_you_mean(model, known))
 
 
 def _answered_once(form: GatewayForm) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from holdfast.gateway.replies import Answer
 from holdfast.gateway.service import Service
-from holdfast.model.gateway import Key
+from holdfast.model.gateway import Key, fits
 from holdfast.model.units import Instant
 
 SECRET_MAX = 512
@@ -96,9 +96,4 @@ class Book:
 
 
 def may_use(key: Key, model: str) -> bool:
-    if not key.models:
-        return True
-    for allowed in key.models:
-        if allowed == model or (allowed.endswith("*") and model.startswith(allowed[:-1])):
-            return True
-    return False
+    return not key.models or any(fits(allowed, model) for allowed in key.models)

@@ -99,6 +99,7 @@ class Keeper:
         self.on_wanting: Callable[[str], None] = lambda service: None
         self.ended = Counted()  # what workers counted that are no more
         self._failing: frozenset[str] = frozenset()  # services of which every replica fails
+        self._ejected: frozenset[tuple[str, str]] = frozenset()  # replicas that some worker leaves out
         self._by_pid: dict[int, Seat] = {}
 
     # what changes
@@ -124,6 +125,8 @@ class Keeper:
 
     def put_limits(self, scope: str, limits: Limits) -> None:
         self.limits[scope] = limits
+        if limits == Limits():
+            del self.limits[scope]
         self.broker.set_limits(scope, limits, self.now())
         self.tell_all(messages.LimitsPut(scope, limits))
 
@@ -137,6 +140,12 @@ class Keeper:
     def put_services(self, services: tuple[settings.Service, ...]) -> None:
         self.services = services
         self.tell_all(messages.ServicesPut(services))
+
+    @property
+    def in_flight(self) -> int:
+        """Requests, as workers last said."""
+        counted = [seat.counted for seat in self.seats if seat.counted is not None]
+        return sum(service.in_flight + service.queue for each in counted for service in each.services)
 
     # the workers
 
@@ -209,17 +218,34 @@ class Keeper:
 
     def _notice(self) -> None:
         """Whoever runs this hears when nobody is left to answer: those who ask only wait."""
-        states: dict[str, set[str]] = {}
+        states: dict[str, dict[str, set[str]]] = {}  # of services, of their replicas, as workers see them
         for seat in self.seats:
             for service in seat.counted.services if seat.counted is not None else ():
-                found = states.setdefault(service.name, set())
-                found.update(each.state for each in service.replicas if not each.draining)
-        failing = frozenset(name for name, found in states.items() if found == {"ejected"})
+                found = states.setdefault(service.name, {})
+                for each in service.replicas:
+                    if not each.draining:
+                        found.setdefault(each.id, set()).add(each.state)
+        self._notice_replicas(states)
+        failing = frozenset(
+            name for name, found in states.items() if found and set().union(*found.values()) == {"ejected"}
+        )
         for name in sorted(failing - self._failing):
             log.warning("every replica of a service fails: requests wait", service=name)
         for name in sorted(self._failing - failing):
-            log.info("a service has replicas that answer again, or none", service=name)
+            now = "answers again" if states.get(name) else "that failed has no replicas any more"
+            log.info(f"a service {now}", service=name)
         self._failing = failing
+
+    def _notice_replicas(self, states: dict[str, dict[str, set[str]]]) -> None:
+        ejected = frozenset(
+            (name, id) for name, found in states.items() for id, seen in found.items() if "ejected" in seen
+        )
+        for name, id in sorted(ejected - self._ejected):
+            log.warning("a replica fails, and is left out", service=name, replica=id)
+        for name, id in sorted(self._ejected - ejected):
+            if id in states.get(name, ()):
+                log.info("a replica is asked again", service=name, replica=id)
+        self._ejected = ejected
 
     def left(self, seat: Seat) -> None:
         """Its worker has ended."""
@@ -281,8 +307,9 @@ class Keeper:
             self.broker.lapse(self.now())
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["Keeper"]:
-        """Workers serve, until the block ends; then they finish what they have begun."""
+    async def running(self, hurry: asyncio.Event | None = None) -> AsyncIterator["Keeper"]:
+        """Workers serve, until the block ends; then they finish what they have begun, unless there is a
+        `hurry`."""
         self.wanted.state.mkdir(parents=True, exist_ok=True)
         if self.budgets.crashed and not self.control:
             log.warning(
@@ -305,7 +332,7 @@ class Keeper:
                         self.tell_all(messages.Close())
                         for task in others:
                             task.cancel()
-                        await asyncio.wait(keeping, timeout=CLOSE_WITHIN_S + 5)
+                        await _ended(keeping, hurry or asyncio.Event())
                         for task in keeping:
                             task.cancel()
                 if not ready:  # said here: a group of tasks would wrap it
@@ -365,6 +392,14 @@ class Keeper:
                 return False
             await asyncio.sleep(0.02)
         return True
+
+
+async def _ended(keeping: list["asyncio.Task[None]"], hurry: asyncio.Event) -> None:
+    ended = asyncio.ensure_future(asyncio.wait(keeping, timeout=CLOSE_WITHIN_S + 5))
+    hurried = asyncio.ensure_future(hurry.wait())
+    await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    hurried.cancel()
 
 
 def _wall() -> Instant:

@@ -93,15 +93,16 @@ def refused(refusal: Refusal, model: str) -> Answer:
         return Answer(
             429,
             "insufficient_quota",
-            f"the budget of {where} ({refusal.limit:.0f} tokens) is used up",
+            f"the budget of {where} ({refusal.limit:.0f} tokens) is used up, or has too little left for the"
+            f" {refusal.needed:.0f} that this request needs",
             "insufficient_quota",
         )
     if refusal.kind == "held":
         return Answer(
             429,
             "rate_limit_exceeded",
-            f"what is left of the budget of {where} ({refusal.limit:.0f} tokens) is held by requests that"
-            f" run: this one needs {refusal.needed:.0f}",
+            f"what is left of the budget of {where} ({refusal.limit:.0f} tokens) is lent out, or held by"
+            f" requests that run: this one needs {refusal.needed:.0f}",
             "tokens",
             wait_s=refusal.wait_s,
         )

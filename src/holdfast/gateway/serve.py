@@ -37,10 +37,13 @@ class Serving:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    wanted: settings.Gateway, behind: Behind | None = None, stop: asyncio.Event | None = None
+    wanted: settings.Gateway,
+    behind: Behind | None = None,
+    stop: asyncio.Event | None = None,
+    hurry: asyncio.Event | None = None,
 ) -> AsyncIterator[Serving]:
     """A gateway that answers, until the block ends; alone, or behind a control plane, for which it waits
-    until it has something to go by, or until `stop`."""
+    until it has something to go by, or until `stop`. In a `hurry` it does not wait for requests that run."""
     _check_tls(wanted)
     _check_native()
     listener = _listen(wanted)
@@ -61,7 +64,7 @@ async def gateway(
             timeout_graceful_shutdown=CLOSE_S,
         )
         server = Server(config)
-        await stack.enter_async_context(keeper.running())
+        await stack.enter_async_context(keeper.running(hurry))
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
             found = Serving(keeper, listener.getsockname()[1])

@@ -50,7 +50,8 @@ class Watch:
                 return
             except (Away, Denied) as error:
                 if self._from_disk():
-                    log.warning("starting with what was last known", why=str(error))
+                    asked = ", ".join(self.plane.urls)
+                    log.warning("starting with what was last known", control=asked, why=str(error))
                     return
                 if isinstance(error, Denied):
                     raise

@@ -77,6 +77,11 @@ def inherited(limits: Mapping[str, Limits], old: str, fresh: str) -> dict[str, L
     }
 
 
+def fits(name: str, model: str) -> bool:
+    """A name of models, `llama-*` for all that begin so: is this one of them?"""
+    return name == model or (name.endswith("*") and model.startswith(name[:-1]))
+
+
 def scope_of_team(team: str) -> str:
     return f"team:{team}"
 

@@ -30,6 +30,24 @@ class NotRotatable(Exception):
         self.hint = hint
 
 
+def check(limits: Limits) -> None:
+    """ValueError: nothing can be limited so."""
+    for name in limits.__struct_fields__:
+        value = getattr(limits, name)
+        if value is not None and not 0 <= value <= MOST:
+            raise ValueError(f"expected {name} to be at least 0 and at most {MOST}")
+
+
+class LimitsWanted(Limits, frozen=True, forbid_unknown_fields=True):
+    """As somebody sends them: what is misspelt would otherwise not be limited, and nobody would notice."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def plain(self) -> Limits:
+        return Limits(**msgspec.structs.asdict(self))
+
+
 class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
     id: str = ""
     owner: str = ""
@@ -47,6 +65,15 @@ class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
         if self.ttl_ms is not None and not 0 < self.ttl_ms <= LONGEST_MS:
             raise ValueError("expected a ttl_ms of at least 1 and at most 3650 days")
         check(self.limits)
+
+
+class KeySent(KeyWanted, forbid_unknown_fields=True):
+    """The same, as somebody sends it."""
+
+    limits: LimitsWanted = LimitsWanted()
+
+    def plain(self) -> KeyWanted:
+        return KeyWanted(**(msgspec.structs.asdict(self) | {"limits": self.limits.plain()}))
 
 
 class Rotation(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,14 +108,6 @@ class KeyShown(msgspec.Struct):
 class KeyMade(msgspec.Struct):
     key: KeyShown
     secret: str
-
-
-def check(limits: Limits) -> None:
-    """ValueError: nothing can be limited so."""
-    for name in limits.__struct_fields__:
-        value = getattr(limits, name)
-        if value is not None and not 0 <= value <= MOST:
-            raise ValueError(f"expected {name} to be at least 0 and at most {MOST}")
 
 
 def shown(key: Key, grade: Grade | None = None, *, fixed: bool = False) -> KeyShown:
