@@ -233,6 +233,18 @@ async def test_a_key_made_anew_under_an_old_name_has_its_whole_budget() -> None:
             assert api.plane.world.drawn == {}
 
 
+async def test_a_key_that_takes_the_place_of_another_has_no_budget_of_its_own() -> None:
+    """To rotate a key renewed its budget."""
+    async with served() as api:
+        await api.post("/v1/keys", {"id": "ci", "limits": {"tokens_total": 2_000}})
+        await borrow_when_it_lends(api, {"total|key:ci": 1_500.0}, 1)
+        fresh = (await api.post("/v1/keys/ci/rotate", {}))["key"]["id"]
+        assert api.plane.world.drawn == {"key:ci": 1_500, f"key:{fresh}": 1_500}
+        name = f"total|key:{fresh}"
+        grant = (await borrow(api, ask(1, {name: 600.0}, "g/w1"))).grants[name]
+        assert grant.amount == 0.0
+
+
 async def test_an_ask_that_cannot_be_true_is_refused() -> None:
     async with served() as api:
         wrong = msgspec.json.encode(ask(1, {"tokens|global": 1.0}, debt=-5.0))

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from holdfast.core.gateway.lease import Ask, Part
 from holdfast.gateway import keyring, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.book import hashed
@@ -125,6 +126,16 @@ async def test_the_successor_of_a_rotated_key_has_its_limits_for_models_too(tmp_
         fresh = (await client.post("/v1/keys/ci/rotate", json={})).json()["key"]["id"]
         assert set(keeper.limits) == {f"key:{id}/model:toy" for id in ("ci", "ci2", fresh)}
         assert keeper.limits[f"key:{fresh}/model:toy"] == Limits(concurrent=3)
+
+
+async def test_the_successor_of_a_rotated_key_has_no_budget_of_its_own(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        await client.post("/v1/keys", json={"id": "ci", "limits": {"tokens_total": 1_000}})
+        keeper.broker.ask(Ask("w", 1, "", False, {"total|key:ci": Part(0.0, 900.0)}), keeper.now())
+        fresh = (await client.post("/v1/keys/ci/rotate", json={})).json()["key"]["id"]
+        assert keeper.broker.drawn() == {"key:ci": 900, f"key:{fresh}": 900}
+        await client.delete("/v1/keys/ci")
+        assert Keeper(keeper.wanted).broker.drawn() == {f"key:{fresh}": 900}
 
 
 async def test_a_key_that_was_replaced_is_not_rotated_again(tmp_path: Path) -> None:

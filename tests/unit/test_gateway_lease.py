@@ -1,5 +1,6 @@
 """A broker and the purses that live on what it lends: what is asked, granted, told and lost."""
 
+import itertools
 import math
 
 import pytest
@@ -905,3 +906,29 @@ def test_what_is_left_of_a_deleted_key_says_nothing_for_one_made_anew_under_its_
     desk.purse.settle(old, 5_000, 0)  # more than it had reserved
     assert desk.purse.ask(0, full=True).parts[name].spent == 100
     assert desk.purse.ask(0, full=True).parts[name].debt == 0
+
+
+def test_the_successor_of_a_key_has_what_is_left_of_its_budget_and_shares_it() -> None:
+    """To rotate a key renewed its budget."""
+    broker = Broker({"key:a": Limits(tokens_total=1_000)}, 0.0, "t")
+    number = itertools.count(1)
+
+    def lent(key: str, wants: float) -> float:
+        name = f"total|key:{key}"
+        ask = Ask(f"w{next(number)}", 1, "t", False, {name: Part(0.0, wants)})
+        return broker.ask(ask, 0.0).grants[name].amount
+
+    assert lent("a", 600.0) == 600.0
+    broker.set_limits("key:b", Limits(tokens_total=1_000), 1.0)
+    for _ in range(2):
+        broker.succeed({"a": "b"})
+        assert broker.drawn() == {"key:a": 600, "key:b": 600}
+    assert lent("b", 500.0) == 0.0
+    assert lent("b", 300.0) == 300.0
+    assert lent("a", 300.0) == 0.0
+    again = Broker({}, 0.0, "u", broker.drawn())
+    for key in ("a", "b"):
+        again.set_limits(f"key:{key}", Limits(tokens_total=1_000), 1.0)
+    again.succeed({"a": "b"})
+    broker.forget_key("a", 2.0)
+    assert (broker.drawn(), again.drawn()) == ({"key:b": 900}, {"key:a": 900, "key:b": 900})

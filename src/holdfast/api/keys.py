@@ -17,7 +17,7 @@ from holdfast.api.gate import Operate, Read, ReadFromLeader
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, gives_map
 from holdfast.core.gateway.zombie import Row
-from holdfast.model.event import KeyDeleted, KeyPut, LimitsSet
+from holdfast.model.event import BudgetDrawn, KeyDeleted, KeyPut, LimitsSet
 from holdfast.model.gateway import Key, Limits, inherited, scope_of_key
 from holdfast.wire import keys as wire
 from holdfast.wire.keys import KeyMade, KeyShown, shown
@@ -89,10 +89,12 @@ async def rotate_key(edge: ThisEdge, id: str, body: Rotation | None = None) -> R
         except wire.NotRotatable as refused:
             raise Refused(409, str(refused), refused.hint) from None
         limits = inherited(plane.world.limits, old.id, fresh.id)
+        drawn = inherited(plane.world.drawn, old.id, fresh.id)
         await plane.tell(
             KeyPut(at=now, key=old),
             KeyPut(at=now, key=fresh),
             *[LimitsSet(at=now, scope=scope, limits=each) for scope, each in limits.items()],
+            *([BudgetDrawn(at=now, drawn=drawn)] if drawn else []),
         )
     return give(KeyMade(shown(fresh), secret))
 

@@ -156,10 +156,10 @@ class Admin:
     async def rotate(self, request: Request) -> Response:
         wanted = await _read(request, Rotation)
         old, fresh, secret = self.keeper.ring.rotate(request.path_params["id"], _wall(), wanted.grace_ms)
-        self.keeper.put_key(old)
         for scope, limits in inherited(self.keeper.limits, old.id, fresh.id).items():
             self.keeper.put_limits(scope, limits)
         self.keeper.put_key(fresh)
+        self.keeper.put_key(old)  # last: from then on both draw of the same budgets
         return give(KeyMade(self._shown(fresh), secret), 201)
 
     async def suspend(self, request: Request) -> Response:

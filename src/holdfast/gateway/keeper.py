@@ -85,6 +85,7 @@ class Keeper:
         )
         for key in self.ring.all():
             self.broker.set_limits(scope_of_key(key.id), key.limits, self.now())
+        self.broker.succeed({key.id: key.replaced_by for key in self.ring.all() if key.replaced_by})
         self.clamps: dict[str, float] = {}
         self.watch = KeyWatch(self)
         for key in self.ring.own.values():
@@ -111,6 +112,8 @@ class Keeper:
 
     def put_key(self, key: Key) -> None:
         self.broker.set_limits(scope_of_key(key.id), key.limits, self.now())
+        if key.replaced_by:
+            self.broker.succeed({key.id: key.replaced_by})
         self.tell_all(messages.KeyPut(key))
 
     def drop_key(self, id: str) -> None:
@@ -120,6 +123,7 @@ class Keeper:
         self.tell_all(messages.KeyGone(id))
         try:
             self.budgets.forget(id)
+            self.budgets.draw(self.broker.drawn())  # of which its successor may have had a part
         except OSError as error:  # the next time something is written it is forgotten too
             log.error("what is drawn of budgets cannot be kept", why=error.strerror)
 

@@ -2,12 +2,14 @@
 
 import enum
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.model.units import Instant
 
 GLOBAL = "global"
+T = TypeVar("T")
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,13 +69,13 @@ def key_of(scope: str) -> str:
     return name if kind == "key" else ""
 
 
-def inherited(limits: Mapping[str, Limits], old: str, fresh: str) -> dict[str, Limits]:
-    """The limits for single models of a key, for the one that takes its place."""
+def inherited(of_scopes: Mapping[str, T], old: str, fresh: str) -> dict[str, T]:
+    """What a key has by scope (limits, what is drawn of budgets), for the one that takes its place."""
     own = scope_of_key(old)
     return {
         scope_of_key(fresh) + scope.removeprefix(own): each
-        for scope, each in limits.items()
-        if scope.startswith(own + "/")
+        for scope, each in of_scopes.items()
+        if key_of(scope) == old
     }
 
 

@@ -44,7 +44,7 @@ import msgspec
 
 from holdfast.core.gateway.bucket import ALL_EATEN, Bucket
 from holdfast.core.gateway.quota import MINUTE_S, PLACE_WAIT_S
-from holdfast.model.gateway import Limits, scope_of_key
+from holdfast.model.gateway import Limits, key_of, scope_of_key
 
 TTL_S = 2.0
 LAPSE_S = 2.5
@@ -405,11 +405,25 @@ class Broker:
                 self._drop(counter(kind, scope))
         self._clamps.pop(own, None)
 
+    def succeed(self, replaced: Mapping[str, str]) -> None:
+        """Keys, each with the one that takes its place. Both may be used for a while, of the same budgets:
+        else to replace a key would be to renew them. What is said again changes nothing."""
+        for scope in [s for s in self._totals() if key_of(s) in replaced] if replaced else ():
+            old = key_of(scope)
+            name = counter("total", scope_of_key(replaced[old]) + scope.removeprefix(scope_of_key(old)))
+            total = self._lifted.get(counter("total", scope)) or self._counters[counter("total", scope)]
+            fresh = self._known(name)
+            if isinstance(total, LentTotal) and isinstance(fresh, LentTotal) and fresh is not total:
+                total.drawn = max(total.drawn, fresh.drawn)
+                self._counters[name] = total
+
+    def _totals(self) -> dict[str, LentTotal]:
+        found = {**self._lifted, **self._counters}
+        return {n.partition("|")[2]: one for n, one in found.items() if isinstance(one, LentTotal)}
+
     def drawn(self) -> dict[str, int]:
         """Of each budget: what is used or lent."""
-        known = {**self._lifted, **self._counters}
-        found = {name: one for name, one in known.items() if isinstance(one, LentTotal)}
-        return {name.partition("|")[2]: ceil(one.drawn) for name, one in found.items()}
+        return {scope: ceil(one.drawn) for scope, one in self._totals().items()}
 
     def levels(self, now: float) -> dict[str, float]:
         """Of each limit a minute that is not full: what is there. What is still lent or held is spent."""

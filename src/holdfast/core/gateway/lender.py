@@ -32,6 +32,7 @@ class Lender:
 
     def know(self, world: World, now: float) -> None:
         """The broker goes by what the world says of keys and limits; tables that changed are other tables."""
+        replaced: dict[str, str] = {}
         if world.keys is not self._keys:
             before, self._keys = self._keys, world.keys
             for id in before.keys() - world.keys.keys():
@@ -39,12 +40,15 @@ class Lender:
             for id, key in world.keys.items():
                 if before.get(id) is not key:
                     self._change(before.get(id), key, now)
+                    if key.replaced_by:
+                        replaced[id] = key.replaced_by
         if world.limits is not self._limits:
             earlier, self._limits = self._limits, world.limits
             for scope in earlier.keys() | world.limits.keys():
                 limits = world.limits.get(scope, Limits())
                 if earlier.get(scope) != limits:
                     self.broker.set_limits(scope, limits, now)
+        self.broker.succeed(replaced)
 
     def _forget(self, id: str, now: float) -> None:
         self.broker.forget_key(id, now)
