@@ -446,6 +446,7 @@ async def test_a_late_request_is_asked_of_a_second_replica(tmp_path: Path) -> No
                 await asyncio.gather(
                     *(client.post(CHAT, json=chat("toy-t1-i0-n2", stream=True)) for _ in range(10))
                 )
+            await asyncio.sleep(2)  # on a busy machine some of these were late, and took what may be hedged
             async with asyncio.timeout(50):  # the slow one would take longer
                 while counted(serving, "hedged") < 1:  # both may have gone to the quick one
                     asked = (client.post(CHAT, json=chat(stream=True)) for _ in range(2))
