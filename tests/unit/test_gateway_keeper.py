@@ -15,7 +15,7 @@ from holdfast.core.gateway.zombie import Seen
 from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.counts import Counted, ModelCounted, ReplicaCounted, ServiceCounted
-from holdfast.gateway.keeper import Keeper, _wall
+from holdfast.gateway.keeper import Keeper
 from holdfast.model.gateway import Grade, Limits, scope_of_key
 from holdfast.wire.keys import KeyWanted
 from tests.gateways import key
@@ -134,12 +134,12 @@ def test_what_is_heard_of_a_key_after_it_was_deleted_is_not_remembered(tmp_path:
 def test_a_gateway_that_ends_and_starts_anew_brings_nobody_a_second_burst(tmp_path: Path) -> None:
     first = keeper(tmp_path)
     assert lent(first, "test", 900)
-    first.budgets.end(first.broker.drawn(), first.broker.levels(first.now()), _wall())
+    first.budgets.end(first.broker.drawn(), first.broker.levels(first.now()), first.wall())
     assert not lent(keeper(tmp_path), "test", 900)
     assert lent(keeper(tmp_path), "test", 100)
-    first.budgets.end({}, first.broker.levels(first.now()), _wall() - 60_000)
+    first.budgets.end({}, first.broker.levels(first.now()), first.wall() - 60_000)
     assert lent(keeper(tmp_path), "test", 900), "a minute has brought it back"
-    first.budgets.end({}, first.broker.levels(first.now()), _wall() + 60_000)
+    first.budgets.end({}, first.broker.levels(first.now()), first.wall() + 60_000)
     assert not lent(keeper(tmp_path), "test", 900), "a clock that was set back brings nothing"
 
 

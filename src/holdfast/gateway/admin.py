@@ -6,7 +6,6 @@ than loopback it wants the token in the file `admin-token` of its folder.
 
 import hmac
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,7 +24,6 @@ from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import NotOurs, Unknown
 from holdfast.gateway.metrics import page
 from holdfast.model.gateway import Key, inherited, is_scope
-from holdfast.model.units import Instant
 from holdfast.wire.keys import (
     KeyMade,
     KeySent,
@@ -142,7 +140,7 @@ class Admin:
         ring = self.keeper.ring
         if wanted.id and any(key.id == wanted.id for key in ring.all()):
             raise Refused(409, f"there is a key {wanted.id} already", "rotate it, or take another id")
-        key, secret = ring.create(wanted, _wall())
+        key, secret = ring.create(wanted, self.keeper.wall())
         self.keeper.put_key(key)
         return give(KeyMade(self._shown(key), secret), 201)
 
@@ -154,12 +152,12 @@ class Admin:
         return give({"done": f"deleted {id}"})
 
     async def rotate(self, request: Request) -> Response:
-        wanted = await _read(request, Rotation)
-        old, fresh, secret = self.keeper.ring.rotate(request.path_params["id"], _wall(), wanted.grace_ms)
-        for scope, limits in inherited(self.keeper.limits, old.id, fresh.id).items():
-            self.keeper.put_limits(scope, limits)
-        self.keeper.put_key(fresh)
-        self.keeper.put_key(old)  # last: from then on both draw of the same budgets
+        wanted, keeper = await _read(request, Rotation), self.keeper
+        old, fresh, secret = keeper.ring.rotate(request.path_params["id"], keeper.wall(), wanted.grace_ms)
+        for scope, limits in inherited(keeper.limits, old.id, fresh.id).items():
+            keeper.put_limits(scope, limits)
+        keeper.put_key(fresh)
+        keeper.put_key(old)  # last: from then on both draw of the same budgets
         return give(KeyMade(self._shown(fresh), secret), 201)
 
     async def suspend(self, request: Request) -> Response:
@@ -171,7 +169,7 @@ class Admin:
     async def restore(self, request: Request) -> Response:
         ring = self.keeper.ring
         try:
-            key = ring.restore(request.path_params["id"], _wall())
+            key = ring.restore(request.path_params["id"], self.keeper.wall())
         except NotOurs as fixed:  # its file cannot be changed, but a clamp is not there
             key = ring.get(str(fixed))
         self.keeper.put_key(key)
@@ -230,7 +228,3 @@ async def _read(request: Request, kind: Any) -> Any:
 
 def new_token() -> str:
     return "hfg_" + secrets.token_urlsafe(32)
-
-
-def _wall() -> Instant:
-    return time.time_ns() // 1_000_000

@@ -81,7 +81,7 @@ class Keeper:
             self.budgets.drawn,
             resumed=self.budgets.crashed,
             levels=self.budgets.levels,
-            since=now - self.budgets.ended_s_ago(_wall()),
+            since=now - self.budgets.ended_s_ago(self.wall()),
         )
         for key in self.ring.all():
             self.broker.set_limits(scope_of_key(key.id), key.limits, self.now())
@@ -102,6 +102,10 @@ class Keeper:
         self._failing: frozenset[str] = frozenset()  # services of which every replica fails
         self._ejected: frozenset[tuple[str, str]] = frozenset()  # replicas that some worker leaves out
         self._by_pid: dict[int, Seat] = {}
+
+    @staticmethod
+    def wall() -> Instant:
+        return time.time_ns() // 1_000_000
 
     # what changes
 
@@ -236,8 +240,10 @@ class Keeper:
         for name in sorted(failing - self._failing):
             log.warning("every replica of a service fails: requests wait", service=name)
         for name in sorted(self._failing - failing):
-            now = "answers again" if states.get(name) else "that failed has no replicas any more"
-            log.info(f"a service {now}", service=name)
+            if states.get(name):
+                log.info("a service answers again", service=name)
+            else:
+                log.info("a service that failed has no replicas any more", service=name)
         self._failing = failing
 
     def _notice_replicas(self, states: dict[str, dict[str, set[str]]]) -> None:
@@ -343,7 +349,7 @@ class Keeper:
                     raise CannotStart(f"its workers did not come up within {READY_WITHIN_S:.0f} s")
             finally:
                 self.watch.save()
-                self.budgets.end(self.broker.drawn(), self.broker.levels(self.now()), _wall())
+                self.budgets.end(self.broker.drawn(), self.broker.levels(self.now()), self.wall())
 
     @contextlib.asynccontextmanager
     async def _reachable(self) -> AsyncIterator[Path]:
@@ -404,7 +410,3 @@ async def _ended(keeping: list["asyncio.Task[None]"], hurry: asyncio.Event) -> N
     await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)
     ended.cancel()
     hurried.cancel()
-
-
-def _wall() -> Instant:
-    return time.time_ns() // 1_000_000

@@ -16,7 +16,6 @@ from holdfast.core.gateway.zombie import Row, Watch
 from holdfast.gateway.keyring import NotOurs, write_whole
 from holdfast.gateway.messages import SawOne
 from holdfast.model.gateway import Grade, Key
-from holdfast.model.units import Instant
 
 if TYPE_CHECKING:
     from holdfast.gateway.keeper import Keeper
@@ -45,7 +44,7 @@ class KeyWatch:
 
     def saw(self, requests: list[SawOne]) -> None:
         """Not of keys that were deleted while this was on its way: nobody would forget them any more."""
-        wall, ring = _wall(), self.keeper.ring
+        wall, ring = self.keeper.wall(), self.keeper.ring
         for key, at, seen in requests:
             if key in ring.own or key in ring.fixed:
                 self.watch.note(key, seen, at, wall)
@@ -57,7 +56,7 @@ class KeyWatch:
             self.save()
 
     def judge(self) -> None:
-        now, wall = time.monotonic(), _wall()
+        now, wall = time.monotonic(), self.keeper.wall()
         for key in self.keeper.ring.all():
             found = self.watch.judge(key, None, now, wall)
             if found.grade is self.grades.get(key.id, key.grade):
@@ -79,12 +78,12 @@ class KeyWatch:
 
     def heard(self, before: Key | None, key: Key) -> None:
         """From the control plane."""
-        if self.watch.heard(before, key, _wall()):
+        if self.watch.heard(before, key, self.keeper.wall()):
             self.grades.pop(key.id, None)
             self.keeper.clamp(key.id, 1.0)
 
     def restore(self, key: str) -> None:
-        self.watch.restore(key, _wall())
+        self.watch.restore(key, self.keeper.wall())
         self.grades.pop(key, None)
         self.keeper.clamp(key, 1.0)
 
@@ -93,14 +92,10 @@ class KeyWatch:
         self.grades.pop(key, None)
 
     def report(self) -> tuple[Row, ...]:
-        return self.watch.report(self.keeper.ring.all(), {}, time.monotonic(), _wall())
+        return self.watch.report(self.keeper.ring.all(), {}, time.monotonic(), self.keeper.wall())
 
     def save(self) -> None:
         try:
             write_whole(self.file, self.watch.save())
         except OSError as error:
             log.error("the habits of keys cannot be kept", why=error.strerror)
-
-
-def _wall() -> Instant:
-    return time.time_ns() // 1_000_000

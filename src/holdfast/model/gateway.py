@@ -71,12 +71,12 @@ def key_of(scope: str) -> str:
 
 def inherited(of_scopes: Mapping[str, T], old: str, fresh: str) -> dict[str, T]:
     """What a key has by scope (limits, what is drawn of budgets), for the one that takes its place."""
-    own = scope_of_key(old)
-    return {
-        scope_of_key(fresh) + scope.removeprefix(own): each
-        for scope, each in of_scopes.items()
-        if key_of(scope) == old
-    }
+    return {handed_on(scope, fresh): each for scope, each in of_scopes.items() if key_of(scope) == old}
+
+
+def handed_on(scope: str, fresh: str) -> str:
+    """The scope of a key, as that of the one that takes its place."""
+    return scope_of_key(fresh) + scope.removeprefix(scope_of_key(key_of(scope)))
 
 
 def fits(name: str, model: str) -> bool:

@@ -44,7 +44,7 @@ import msgspec
 
 from holdfast.core.gateway.bucket import ALL_EATEN, Bucket
 from holdfast.core.gateway.quota import MINUTE_S, PLACE_WAIT_S
-from holdfast.model.gateway import Limits, key_of, scope_of_key
+from holdfast.model.gateway import Limits, handed_on, key_of, scope_of_key
 
 TTL_S = 2.0
 LAPSE_S = 2.5
@@ -398,7 +398,7 @@ class Broker:
 
     def forget_key(self, key: str, now: float) -> None:
         own = scope_of_key(key)
-        for scope in [s for s in {**self._limits, **self._drawn} if s == own or s.startswith(own + "/")]:
+        for scope in [s for s in {**self._limits, **self._drawn} if key_of(s) == key]:
             self._limits.pop(scope, None)
             self._drawn.pop(scope, None)
             for kind in KINDS:
@@ -409,8 +409,7 @@ class Broker:
         """Keys, each with the one that takes its place. Both may be used for a while, of the same budgets:
         else to replace a key would be to renew them. What is said again changes nothing."""
         for scope in [s for s in self._totals() if key_of(s) in replaced] if replaced else ():
-            old = key_of(scope)
-            name = counter("total", scope_of_key(replaced[old]) + scope.removeprefix(scope_of_key(old)))
+            name = counter("total", handed_on(scope, replaced[key_of(scope)]))
             total = self._lifted.get(counter("total", scope)) or self._counters[counter("total", scope)]
             fresh = self._known(name)
             if isinstance(total, LentTotal) and isinstance(fresh, LentTotal) and fresh is not total:

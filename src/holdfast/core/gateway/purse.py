@@ -34,7 +34,7 @@ from holdfast.core.gateway.quota import (
     Standing,
     scopes_of,
 )
-from holdfast.model.gateway import Key, Limits, scope_of_key
+from holdfast.model.gateway import Key, Limits, key_of, scope_of_key
 
 READY_MAX = 64  # counters of which something is held ready: each is told with every full ask
 HURRY_S = 0.02  # unused tokens of a counter that has little left are told at once, but not more often
@@ -168,11 +168,9 @@ class Purse:
         self._forget_chains()
         self._clamps.pop(own, None)
         self._own.pop(own, None)
-        for scope in [s for s in self._limits if s == own or s.startswith(own + "/")]:
+        for scope in [s for s in self._limits if key_of(s) == key]:
             del self._limits[scope]
-        for name in [
-            n for n, one in self._pockets.items() if one.scope.startswith((own + "/",)) or one.scope == own
-        ]:
+        for name in [n for n, one in self._pockets.items() if key_of(one.scope) == key]:
             del self._pockets[name]
 
     # --- requests

@@ -28,7 +28,16 @@ from collections.abc import Mapping
 from math import exp, inf
 
 from holdfast.core.gateway.bucket import Bucket
-from holdfast.model.gateway import GLOBAL, Key, Limits, both, scope_of_key, scope_of_model, scope_of_team
+from holdfast.model.gateway import (
+    GLOBAL,
+    Key,
+    Limits,
+    both,
+    key_of,
+    scope_of_key,
+    scope_of_model,
+    scope_of_team,
+)
 
 MINUTE_S = 60.0
 PLACE_WAIT_S = 1.0
@@ -256,8 +265,7 @@ class Ledger:
         """Requests that still run settle as before, with nobody looking."""
         self._forget_chains(key)
         self._clamps.pop(key, None)
-        own = scope_of_key(key)
-        for scope in [s for s in self._meters if s == own or s.startswith(own + "/")]:
+        for scope in [s for s in self._meters if key_of(s) == key]:
             del self._meters[scope]
             self._limits.pop(scope, None)
 
