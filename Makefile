@@ -1,8 +1,10 @@
 # Every target that needs the virtual environment makes it first, so `make check` is the only command a clone needs.
+# `make up` and `make demo` install what running needs; the tools of developers come with the first target that uses them.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+RUNNING := $(VENV)/.installed-to-run
 EXTRAS := aws,dev,plot,postgres,ssh
 # More than cores, because many tests wait. They are handed on from whoever is behind: the slow folders come first
 # in one piece, which would otherwise be one worker's alone.
@@ -13,7 +15,7 @@ SECONDS ?= 60
 export PYTHONDONTWRITEBYTECODE :=
 
 # Only what exists is handed to the tools: mypy and pytest refuse a folder that is not there.
-CODE := $(wildcard src/holdfast bench tests)
+CODE := $(wildcard src/holdfast bench tests tools)
 QUICK_TESTS := $(wildcard tests/unit tests/property)
 
 .DEFAULT_GOAL := help
@@ -22,19 +24,21 @@ QUICK_TESTS := $(wildcard tests/unit tests/property)
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: $(STAMP)  ## a control plane and three local nodes; Ctrl-C ends them
+up: $(RUNNING)  ## a control plane and three local nodes; Ctrl-C ends them
 	@PATH="$(abspath $(BIN)):$$PATH" holdfast up $(ARGS)
 
-demo: $(STAMP)  ## the story by itself, in about a minute
+demo: $(RUNNING)  ## the story by itself, in about a minute
 	@PATH="$(abspath $(BIN)):$$PATH" holdfast demo $(ARGS)
 
 venv: $(STAMP)  ## create .venv with everything installed (quick when nothing changed)
 
-$(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "holdfast needs Python 3.11 or newer; set PYTHON=")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+$(RUNNING): pyproject.toml constraints.txt
+	@$(PYTHON) tools/install.py $(VENV)
 	@touch $@
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) tools/install.py $(VENV) $(EXTRAS)
+	@touch $(RUNNING) $@
 
 native: $(STAMP)  ## compile the hot path of the gateway's workers (needs gcc; a minute)
 	$(BIN)/python -m holdfast.gateway.compile
