@@ -23,8 +23,11 @@ _FAILED = pytest.StashKey[bool]()
 
 
 def pytest_configure() -> None:
-    """Whoever runs the tests in the background may have had Ctrl-C ignored, and what we start would too."""
+    """Who runs the tests in the background may have had Ctrl-C ignored, or hang-ups (`nohup`), and what we
+    start would ignore them too. A handler is not inherited by a new program; this one ignores it for us."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
     gc.disable()  # until all tests are found: what is found stays
 
 

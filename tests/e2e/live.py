@@ -231,7 +231,6 @@ class Started(Api):
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
-                preexec_fn=_hears_that_its_terminal_closed,
                 cwd=ground.folder,
                 env=ground.environment,
             )
@@ -269,11 +268,6 @@ class Started(Api):
     @property
     def is_running(self) -> bool:
         return self.process.poll() is None
-
-
-def _hears_that_its_terminal_closed() -> None:
-    """Also where the tests themselves run under `nohup`."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _line(process: "subprocess.Popen[bytes]", seconds: float) -> bytes:

@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import json
 import os
 import pty
 import signal
@@ -168,6 +169,24 @@ def test_a_closed_terminal_ends_it_as_an_interrupt_does(ground: Ground) -> None:
     finally:
         up.kill()
         up.wait(60)
+
+
+def test_under_nohup_a_closed_terminal_does_not_end_it(ground: Ground) -> None:
+    command = ["nohup", *HOLDFAST, "up", "--port", "0", "--dir", str(ground.folder / "up"), "--json"]
+    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ground.environment)
+    assert up.stdout is not None
+    try:
+        url = json.loads(up.stdout.readline())["url"]
+        up.send_signal(signal.SIGHUP)
+        request(url, "POST", "/v1/apply", WEB)
+        until(lambda: len(replicas(ground.folder / "up")) == 3, "it starts what it is given")
+        up.send_signal(signal.SIGINT)
+        assert up.wait(60) == 0
+        assert processes(ground.folder) == {}
+    finally:
+        up.kill()
+        up.wait(60)
+        up.stdout.close()
 
 
 def test_when_it_is_killed_its_nodes_go_on_and_the_next_one_adopts_them(ground: Ground) -> None:
