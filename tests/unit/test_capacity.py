@@ -102,6 +102,17 @@ def test_a_minimum_is_spread_over_the_places_of_its_pool() -> None:
     assert sorted(order.place.zone for order in orders) == ["a", "a", "b", "b"]
 
 
+def test_a_minimum_takes_the_cheapest_offer_of_each_zone() -> None:
+    offers = (
+        offer("a", "a"),
+        offer("a-big", "a", price=800),
+        offer("b", "b"),
+        offer("b-big", "b", price=800),
+    )
+    play = Play(min=4, offers=offers)
+    assert sorted(order.offer for order in of(do.LaunchNode, play.settle())) == ["a", "a", "b", "b"]
+
+
 def test_demand_is_ordered_on_the_cheapest_offer_that_fits() -> None:
     small = offer("small", capacity=resources(cpu=4, memory=4096), price=10)
     play = Play(offers=(offer("dear", price=300), small, offer("fair", price=200)))

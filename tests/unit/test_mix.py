@@ -153,3 +153,9 @@ def test_company_in_a_zone_makes_the_next_one_there_dearer() -> None:
     costs = [expected_cost(a, there, fleet(a), worth=30.0 * ON_DEMAND) for there in (0, 1, 2)]
     assert costs == sorted(costs)
     assert costs[0] > SPOT
+
+
+def test_zones_that_cost_nothing_share_the_nodes() -> None:
+    zones = [replace(zone(name), price=0) for name in "abc"]
+    free = replace(fleet(*zones), on_demand_price=0)
+    assert sorted(asked(free, wanted=6).spot) == ["a", "a", "b", "b", "c", "c"]

@@ -184,3 +184,11 @@ def test_a_spare_stays_though_it_is_empty() -> None:
     play.minutes(120)
     assert play.nodes().total() == 4
     assert play.world.launched == 4
+
+
+def test_the_floor_on_demand_is_spread_over_zones() -> None:
+    offers = (offer("spot", "a", price=SPOT, spot=True), *(offer(z, z, price=PAID) for z in "abc"))
+    play = Play(offers=offers, max=20)
+    wants = replace(needs(cpu=8), spread=Spread.PREFER)
+    play.apply(Workload("web", Service(3, mix=Mix(on_demand=3)), wants))
+    assert sorted(launch.offer for launch in of(do.LaunchNode, play.settle())) == ["a", "b", "c"]

@@ -1,7 +1,9 @@
 """Where nodes are launched: the market, its memory, and two at a time."""
 
+from collections import Counter
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from holdfast.core.pending import waiting
@@ -79,6 +81,43 @@ def test_copies_that_must_not_go_down_together_get_nodes_in_different_zones() ->
     play = Play(offers=(here("one", "a"), here("two", "b"), here("three", "c")))
     play.apply(Workload("web", Service(3), needs(cpu=8, spread=Spread.PREFER)))
     assert sorted(launch.offer for launch in launches(play)) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize("price", [0, 1, 2_000, PRICE])
+def test_copies_stand_apart_whatever_a_node_costs(price: int) -> None:
+    play = Play(offers=tuple(here(zone, zone, price=price) for zone in "abc"))
+    play.apply(Workload("web", Service(6), needs(cpu=8, spread=Spread.PREFER)))
+    assert Counter(launch.offer for launch in launches(play)) == {"a": 2, "b": 2, "c": 2}
+
+
+@pytest.mark.parametrize("price", [0, PRICE])
+def test_a_service_that_grows_node_by_node_is_spread_as_well(price: int) -> None:
+    """The first zone has come up and the others were never tried; then one more is asked for while another
+    still boots."""
+    play, ordered = Play(offers=tuple(here(zone, zone, price=price) for zone in "abc")), Counter[str]()
+    for count in range(1, 7):
+        play.apply(Workload("web", Service(count), needs(cpu=8, spread=Spread.PREFER)))
+        for launch in launches(play):
+            ordered[launch.offer] += 1
+            if count % 2:
+                come_up(play, launch.node)
+                play.settle()
+    assert ordered == {"a": 2, "b": 2, "c": 2}
+
+
+def test_a_zone_that_is_noticeably_dearer_gets_no_copies() -> None:
+    offers = (here("cheap", "a"), here("alike", "b", price=PRICE + PRICE // 200))
+    play = Play(offers=(*offers, here("dear", "c", price=PRICE + PRICE // 20)))
+    play.apply(Workload("web", Service(20), needs(cpu=8, spread=Spread.PREFER)))
+    found = Counter(launch.offer for launch in launches(play))
+    assert found["dear"] == 0
+    assert found["cheap"] > found["alike"] >= 5
+
+
+def test_a_free_node_beside_other_copies_is_taken_before_one_that_costs() -> None:
+    play = Play(offers=(here("own", "a", price=0), here("rented", "b", price=PRICE)))
+    play.apply(Workload("web", Service(4), needs(cpu=8, spread=Spread.PREFER)))
+    assert Counter(launch.offer for launch in launches(play)) == {"own": 4}
 
 
 def test_an_offer_whose_nodes_are_taken_away_loses_its_place() -> None:

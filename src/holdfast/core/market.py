@@ -7,6 +7,7 @@ its price. So the offers are ranked by the expected cost of a useful hour:
     price x (1 + losses expected x time lost by each / time wanted)
     + starts (the first, and one after each loss) x what the wait for each is worth / time wanted
     + the risk of standing where others of the same work stand already
+    + a little for every share of that work which one failure domain would take down
 
 where the wait for a start is the time to ready, plus the time lost by failing / the chance not to fail.
 
@@ -20,6 +21,15 @@ What must not go down together pays for company: the rate at which whole domains
 company costs, for each one that stands there. A crowded domain is dear, not forbidden: `Spread.REQUIRE` is
 the caller's mask.
 
+That risk alone is a ten-thousandth of the price for each copy on demand. What an offer has shown of itself
+(one zone has come up once, the others were never tried) is worth more than that, and at a price of 0 it is
+nothing at all: all copies then stood in one zone. So the share of the copies that stand in a domain costs as
+well: `APART_WORTH` of the price if all of them do. Offers whose costs differ by less than that share their
+copies, the dearer the fewer; where they differ by more, the cheap one has them all. For two domains the
+copies then cost at most an eighth of `APART_WORTH` more, on average, than in the cheapest place: 0.25 %. A
+node that costs nothing, or next to nothing, is as dear to lose as one of `NODE_HOUR_MIN`. Refused: counting
+copies instead of shares, for then a service of a hundred would pay any price to be even.
+
 Two launches at a time (`hedge`) are worth it when the time that a failure of the first would cost, saved if
 the second comes up, is worth more than paying both until one is ready. The second is in another domain: what
 keeps the first from coming up is often shared. Never three: the gain of the third is a product of two
@@ -27,7 +37,9 @@ failures.
 
 Where the numbers come from. `REFUSED_MS`: an API that has none says so in seconds; throttling and the next
 turn make it a minute. `NEVER_UP_MS` is the default of `CapacityPolicy.boot_timeout_ms`: so long passes before
-we know. `PAID_AT_LEAST_MS`: clouds bill a minute at least. Domains are lost at the rate of
+we know. `PAID_AT_LEAST_MS`: clouds bill a minute at least. `APART_WORTH` is chosen: ten times what knowing
+one zone and not the other is worth, and nothing that shows on a bill. `NODE_HOUR_MIN`: the smallest machines
+that are rented cost a cent or half of one. Domains are lost at the rate of
 `reliability.rates`, spot offers also as often as their belief says that they go.
 
 Refused: a bandit (upper confidence bounds, Thompson draws). A try costs real minutes of somebody's time, and
@@ -55,6 +67,8 @@ NEVER_UP_MS: Final = 15 * MINUTE
 PAID_AT_LEAST_MS: Final = 1 * MINUTE
 CHANCE_MIN: Final = 1e-3
 SURVIVAL_MIN: Final = 1e-9
+APART_WORTH: Final = 0.02
+NODE_HOUR_MIN: Final = 10_000  # micro-dollars
 STEPS_PER_DECADE: Final = 24  # a tenth more or less is the same time wanted
 
 
@@ -203,12 +217,13 @@ def _cost(table: Table, ask: Ask, now: Instant, rows: Ints) -> Floats:
         starts = (1 + losses) * (ask.wait_micro_usd / MINUTE * HOUR / wanted_ms)
         cost += prospects(table, now).delay_ms[rows] * starts
     if ask.company and ask.company_ms > 0:
-        cost += price * _company(table, ask, outlook(table, now), rows) * ask.company_ms / HOUR
+        cost += np.maximum(price, NODE_HOUR_MIN) * _company(table, ask, outlook(table, now), rows)
     return cost
 
 
 def _company(table: Table, ask: Ask, expected: Outlook, rows: Ints) -> Floats:
-    """How many others are expected to be lost at the same time as a node here, by the hour."""
+    """What standing with others costs, as a share of the price: those who are expected to be lost at the same
+    time as a node here, and how much of the whole stands here."""
     level = domain_level(ask.spread_over)
     numbers = table.domains[level].number
     crowd = np.zeros(len(numbers) + 1)
@@ -217,9 +232,9 @@ def _company(table: Table, ask: Ask, expected: Outlook, rows: Ints) -> Floats:
     crowd[-1] = 0.0  # domains that no offer is in
     whole = rates.mean_per_hour(rates.DOMAIN_PRIOR)
     droughts = expected.weights[rows] @ (1 / GRID.stays)
-    found: Floats = crowd[table.domain[level][rows]] * (
-        whole + np.where(table.bools["spot"][rows], droughts, 0.0)
-    )
+    lost = whole + np.where(table.bools["spot"][rows], droughts, 0.0)
+    share = APART_WORTH / max(1, sum(count for _, count in ask.company))
+    found: Floats = crowd[table.domain[level][rows]] * (lost * (ask.company_ms / HOUR) + share)
     return found
 
 

@@ -207,7 +207,12 @@ def _launches(goal: int, least: int, fleet: Fleet, worth: float) -> list[Zone]:
 
 def _fill(found: list[Zone], missing: int, zones: list[Zone], fleet: Fleet, worth: float) -> None:
     for _ in range(missing if zones else 0):
-        found.append(min(zones, key=lambda z: (expected_cost(z, _there(z, found), fleet, worth), z.name)))
+        found.append(min(zones, key=lambda z: _preferred(z, _there(z, found), fleet, worth)))
+
+
+def _preferred(zone: Zone, there: int, fleet: Fleet, worth: float) -> tuple[float, int, str]:
+    """The smallest first. Where nothing costs anything, the zone with the fewest."""
+    return expected_cost(zone, there, fleet, worth), there, zone.name
 
 
 def _there(zone: Zone, found: list[Zone]) -> int:

@@ -79,8 +79,12 @@ def _keep(draft: Draft, workload: Workload) -> None:
     why = f"{workload.name}: {'; '.join(found.why)}"
     for key in found.spot:
         _launch(draft, tally, workload, key, why)
+    company = orders.Company(draft.world, workload, draft.copies_at(workload.name))
     for _ in range(found.on_demand):
-        _launch(draft, tally, workload, _best_on_demand(draft, workload, tally), why)
+        key = _best_on_demand(draft, workload, tally, company)
+        _launch(draft, tally, workload, key, why)
+        if key:
+            company.add(draft.offer_of(key)[1].place)
     standing = sum(not draft.world.nodes[copy.node].spot for copy in copies(draft.world, workload))
     floor = min(rules.floor, view.wanted)
     if standing < floor:
@@ -119,12 +123,13 @@ def _launch(draft: Draft, tally: dict[str, Tally], workload: Workload, key: str,
         orders.launch(draft, tally[pool.name], pool, offer, why)
 
 
-def _best_on_demand(draft: Draft, workload: Workload, tally: dict[str, Tally]) -> str:
+def _best_on_demand(
+    draft: Draft, workload: Workload, tally: dict[str, Tally], company: orders.Company
+) -> str:
     table = draft.market
     mask = offers.suits(table, workload.needs) & ~table.bools["spot"]
-    ranked = market.rank(
-        table, market.Ask(), draft.now, mask & orders.payable(draft, tally, workload.priority)
-    )
+    ask = company.told_in(market.Ask())
+    ranked = market.rank(table, ask, draft.now, mask & orders.payable(draft, tally, workload.priority))
     return ranked[0].key if len(ranked) else ""
 
 

@@ -21,12 +21,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from holdfast.core import burst, failover, market, offers, placement
 from holdfast.core.draft import Draft, Unmet
 from holdfast.core.packing import Apart, Bin, Bins
 from holdfast.model import action as do
 from holdfast.model.course import Way
 from holdfast.model.node import COMING, JOINED, Node, NodeState
+from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.units import HOUR, NEVER, seconds
 from holdfast.model.verdict import Level
@@ -52,16 +55,28 @@ class Tally:
             if n.state is NodeState.READY and n.verdict.level is Level.ALIVE and not world.on_node[n.id]
         ]
         self.all = len(nodes)
-        self.ordered = 0
+        self.ordered: list[Place] = []
 
     @cached_property
-    def by_offer(self) -> Counter[str]:
-        """How many there are or will be of each offer."""
-        return Counter(node.offer for node in (*self.usable, *self.coming))
+    def _racks(self) -> Counter[Place]:
+        return Counter(node.place for node in (*self.usable, *self.coming))
+
+    @cached_property
+    def _zones(self) -> Counter[tuple[str, str, str]]:
+        return Counter(_zone(node.place) for node in (*self.usable, *self.coming))
+
+    def crowd(self, place: Place) -> tuple[int, int]:
+        """How many there are or will be in its zone, and in its rack."""
+        zone = sum(_zone(place) == _zone(other) for other in self.ordered)
+        return self._zones[_zone(place)] + zone, self._racks[place] + self.ordered.count(place)
 
     @property
     def count(self) -> int:
-        return len(self.usable) + len(self.coming) + self.ordered
+        return len(self.usable) + len(self.coming) + len(self.ordered)
+
+
+def _zone(place: Place) -> tuple[str, str, str]:
+    return place.provider, place.region, place.zone
 
 
 def tallies(draft: Draft) -> dict[str, Tally]:
@@ -69,8 +84,7 @@ def tallies(draft: Draft) -> dict[str, Tally]:
     found = {name: Tally(draft.world, name, draft.reopened) for name in draft.world.pools}
     for action in draft.actions:
         if isinstance(action, do.LaunchNode):
-            found[action.pool].ordered += 1
-            found[action.pool].by_offer[action.offer] += 1
+            found[action.pool].ordered.append(action.place)
     return found
 
 
@@ -93,11 +107,14 @@ def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
         one_each = unmet.at_least > 1 or needs.spread is Spread.REQUIRE
         copies = draft.copies_at(unmet.workload.name)
         apart = Apart.of(draft.world, needs, copies)
-        left = unmet.count - _fits_now(draft, unmet, apart)
-        left -= bins.fill(needs, left, one_each=one_each, apart=apart)
         company = Company(draft.world, unmet.workload, copies)
+        left = unmet.count - _fits_now(draft, unmet, apart, company)
+        left -= bins.fill(needs, left, one_each=one_each, apart=apart, note=company.add)
         for node, room in queue:
-            if left > 0 and (took := room.fill(needs, left, one_each=one_each, apart=apart)):
+            if left <= 0:
+                break
+            took = room.fill(needs, left, one_each=one_each, apart=apart, note=company.add)
+            if took:
                 left -= took
                 _burst(draft, tally, node, queue, unmet.workload, apart, company)
         while left > 0:
@@ -105,13 +122,12 @@ def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
             if not picks:
                 break
             bin_ = Bin.new(picks[0].pool, picks[0].offer)
-            took = Bins([bin_]).fill(needs, left, one_each=one_each, apart=apart)
+            took = Bins([bin_]).fill(needs, left, one_each=one_each, apart=apart, note=company.add)
             if not took:
                 break
             why = f"{left} of {unmet.workload.name} have no room"
             left -= took
             bins.add(bin_)
-            company.add(picks[0].offer)
             _launch_picks(draft, tally, picks, unmet.workload.priority, why)
 
 
@@ -143,7 +159,7 @@ def _on_the_way(world: World, tally: dict[str, Tally]) -> Iterator[Node]:
                 yield node
 
 
-def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:
+def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None, company: "Company") -> int:
     """Work that waits for a proof or for a victim to stop has room already, perhaps. What is to move to spot
     is not helped by room beside it on demand."""
     if unmet.at_least > 1 or (unmet.tried and not draft.reopened):
@@ -152,15 +168,16 @@ def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None) -> int:
     to_spot = draft.ways.get(unmet.workload.name) is Way.SPOT
     room = draft.room
     spots = placement.place_where(room, ask, spot=True) if to_spot else placement.place(room, ask)
-    for spot in spots:
+    for place in (draft.world.nodes[spot.node].place for spot in spots):
+        company.add(place)
         if apart is not None:
-            apart.note(draft.world.nodes[spot.node].place)
+            apart.note(place)
     return len(spots)
 
 
 class Company:
-    """The domains in which copies of a workload stand, or will by this plan. A gang has none: its members are
-    lost together wherever they are."""
+    """The domains in which copies of a workload stand, or will when the nodes on their way are there. A gang
+    has none: its members are lost together wherever they are."""
 
     def __init__(self, world: World, workload: Workload, copies: Iterable[str]) -> None:
         self.counted = workload.needs.spread is not Spread.NONE and not isinstance(workload.shape, Training)
@@ -168,12 +185,14 @@ class Company:
         nodes = copies if self.counted else ()
         self.crowd = Counter([world.nodes[name].place.domain(self.level) for name in nodes])
 
-    def add(self, offer: Offer) -> None:
+    def add(self, place: Place, copies: int = 1) -> None:
         if self.counted:
-            self.crowd[offer.place.domain(self.level)] += 1
+            self.crowd[place.domain(self.level)] += copies
 
-    def told(self) -> tuple[tuple[str, int], ...]:
-        return tuple(sorted(self.crowd.items()))
+    def told_in(self, ask: market.Ask) -> market.Ask:
+        told = tuple(sorted(self.crowd.items()))
+        cost = COMPANY_MS if self.counted else 0
+        return replace(ask, spread_over=self.level, company=told, company_ms=cost)
 
 
 def best(
@@ -210,13 +229,12 @@ def payable(draft: Draft, tally: dict[str, Tally], priority: int) -> offers.Bool
 
 def _ask(draft: Draft, workload: Workload, suiting: offers.Bools, company: Company) -> market.Ask:
     worth = draft.world.policy.capacity.wait_worth
-    return market.Ask(
-        loss_ms=_loss_ms(workload),
-        wait_micro_usd=round(worth * offers.cheapest(draft.market, suiting) / 60),
-        spot=workload.needs.spot,
-        spread_over=company.level,
-        company=company.told(),
-        company_ms=COMPANY_MS if company.counted else 0,
+    return company.told_in(
+        market.Ask(
+            loss_ms=_loss_ms(workload),
+            wait_micro_usd=round(worth * offers.cheapest(draft.market, suiting) / 60),
+            spot=workload.needs.spot,
+        )
     )
 
 
@@ -252,7 +270,7 @@ def kept(pool: Pool, priority: int) -> int:
 def may_launch(draft: Draft, pool: Pool, tally: Tally, *, others: int = 0, kept: int = 0) -> bool:
     """`others`: ordered beside this one. `kept`: for something more important."""
     state, policy = draft.world.pool_states[pool.name], draft.world.policy.capacity
-    ordered = tally.ordered + others
+    ordered = len(tally.ordered) + others
     within = tally.all + ordered + kept < pool.max and ordered < policy.launches_at_once
     return bool(draft.world.offers[pool.name]) and pool.can_launch and within and draft.now >= state.retry_at
 
@@ -278,8 +296,7 @@ def launch(
     standby: bool = False,
     hedge: str = "",
 ) -> None:
-    tally.by_offer[offer.name] += 1
-    tally.ordered += 1
+    tally.ordered.append(offer.place)
     most = draft.purse.most(pool)
     draft.purse.take(pool.name, offer.price_micro_usd)
     draft.launched += 1
@@ -301,11 +318,11 @@ def launch(
 
 
 def next_offer(draft: Draft, pool: Pool, tally: Tally) -> Offer | None:
-    """For the pool's own sake: spread over its offers' places, those with the fewest first, and of equals the
-    one that the market puts first."""
+    """For the pool's own sake: spread over its offers' zones and racks, those with the fewest first, and of
+    equals the one that the market puts first."""
     if not may_launch(draft, pool, tally):
         return None
     mask = offers.within(draft.market, {pool.name: draft.purse.most(pool)})
     ranked = market.rank(draft.market, market.Ask(), draft.now, mask)
     found = [draft.offer_of(key)[1] for key in ranked.keys]
-    return min(found, key=lambda offer: tally.by_offer[offer.name], default=None)
+    return min(found, key=lambda offer: tally.crowd(offer.place), default=None)

@@ -5,7 +5,7 @@ empty; replicas are counted into it by division, not one by one. This is only an
 `placement` does the real thing when the node joins.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -106,8 +106,16 @@ class Bins:
         self.bins.append(bin_)
         self._left[:, row] = bin_.cpu, bin_.memory, bin_.gpu
 
-    def fill(self, needs: Needs, count: int, *, one_each: bool, apart: Apart | None = None) -> int:
-        """Puts up to `count` into the bins; returns how many went in."""
+    def fill(
+        self,
+        needs: Needs,
+        count: int,
+        *,
+        one_each: bool,
+        apart: Apart | None = None,
+        note: Callable[[Place, int], None] | None = None,
+    ) -> int:
+        """Puts up to `count` into the bins; returns how many went in, and notes how many went where."""
         left, asked = count, needs.resources
         cpu, memory, gpu = self._left[:, : len(self.bins)]
         enough = (cpu >= asked.cpu_milli) & (memory >= asked.memory_mib) & (gpu >= asked.gpu_milli)
@@ -124,4 +132,6 @@ class Bins:
                 bin_.take(needs, took)
                 self._left[:, row] = bin_.cpu, bin_.memory, bin_.gpu
                 left -= took
+                if note is not None:
+                    note(bin_.place, took)
         return count - left
