@@ -26,7 +26,7 @@ from holdfast.adapters.providers.found import made_of
 from holdfast.adapters.providers.local.provider import LocalProvider
 from holdfast.adapters.stores import open_store
 from holdfast.adapters.telemetry.prometheus import Prometheus
-from holdfast.api.access import Access
+from holdfast.api.access import LOCAL, Access
 from holdfast.api.app import close, create_app
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
@@ -38,7 +38,7 @@ from holdfast.model.units import Instant, Millis
 from holdfast.model.world import World
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Closing, Join, Provider, Supervised
-from holdfast.ports.registry import Registry, Role, Token
+from holdfast.ports.registry import FIRST, Registry, Role, Token
 from holdfast.wire.address import is_loopback
 from holdfast.wire.identity import hashed
 
@@ -180,7 +180,9 @@ async def _running(
 
 
 def _opening(pools: tuple[Pool, ...], world: World, now: Instant) -> Iterable[Event]:
-    return [PoolApplied(at=now, pool=pool) for pool in pools if world.pools.get(pool.name) != pool]
+    return [
+        PoolApplied(at=now, pool=pool, actor=LOCAL) for pool in pools if world.pools.get(pool.name) != pool
+    ]
 
 
 class Providers:
@@ -331,7 +333,7 @@ async def first_token(settings: Settings, registry: Registry, clock: HostClock) 
             file.write(secret + "\n")
     except OSError as error:
         raise CannotStart(f"{path} cannot be written: {error.strerror}", "give another --dir") from None
-    token = Token("first", hashed(secret), Role.ADMIN, note="made at the first start", created_at=now)
+    token = Token(FIRST, hashed(secret), Role.ADMIN, note="made at the first start", created_at=now)
     try:
         await registry.add(token)
     except Denied:  # another control plane made it in the same moment, and has the file

@@ -415,7 +415,7 @@ STORY: tuple[Entry, ...] = (
     ev.PoolListed(at=NOW + 3, pool="pool", nodes=("n1",), asked_at=NOW),  # nobody wants to read of it
     ev.ReplicaReady(at=NOW + 4, replica="web/0.1", node="n1"),
     Plan(2, NOW + 5, (), (Held(DRAIN, "brake on fleet"),)),
-    ev.WorkloadDeleted(at=NOW + 6, workload="web"),
+    ev.WorkloadDeleted(at=NOW + 6, workload="web", actor="alice"),
 )
 
 
@@ -439,6 +439,10 @@ def test_an_empty_journal_tells_nothing(store: Store, run: Run) -> None:
 def test_history_tells_every_entry_in_order(written: Store, run: Run) -> None:
     assert list(run(written.history())) == told(*STORY)
     assert seqs(run(written.history())) == [1, 2, 3, 3, 3, 5, 6, 7]
+
+
+def test_history_names_who_did_what_somebody_did(written: Store, run: Run) -> None:
+    assert [line.actor for line in run(written.history())] == ["", "", "", "", "", "", "", "alice"]
 
 
 def test_history_of_a_node_is_what_concerns_it(written: Store, run: Run) -> None:

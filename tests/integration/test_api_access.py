@@ -241,3 +241,36 @@ async def test_a_name_that_was_made_to_point_here_reads_nothing_either() -> None
         await api.get(
             "/v1/status", headers={"origin": "https://evil.example"}
         )  # without CORS it reads nothing
+
+
+async def test_history_names_whoever_did_it_and_what_changed() -> None:
+    async with served("n1", access=Access()) as api:
+        admin = await api.token(Role.ADMIN)
+        made = {"role": "operator", "note": "alice"}
+        alice = bearer((await api.post("/v1/tokens", made, headers=admin))["token"])
+        await api.client.post("/v1/apply", content=WEB, headers={**YAML, **alice})
+        await api.post("/v1/workloads/web/scale", {"count": 3}, headers=alice)
+        secret = WEB.replace("replicas: 2", "replicas: 3\nenv: {TOKEN: swordfish}")
+        await api.client.post("/v1/apply", content=secret, headers={**YAML, **admin})
+        await api.post("/v1/nodes/n1/cordon", headers=alice)
+        await api.client.put("/v1/limits/team:a", json={"concurrent": 3}, headers=alice)
+        await api.client.put("/v1/limits/team:a", json={"concurrent": 5}, headers=admin)
+        await api.client.delete("/v1/workloads/web", headers=alice)
+        lines = await api.get("/v1/events", headers=alice, params={"limit": 1_000})
+        done = [(line["subject"], line["text"], line["actor"]) for line in lines if line["actor"]]
+        assert done == [
+            ("web", "applied, version 1", "alice"),
+            ("web", "applied, version 1: replicas 2 -> 3", "alice"),
+            ("web", "applied, version 2: environment variable TOKEN added", "id-admin-0"),
+            ("n1", "cordon", "alice"),
+            ("team:a", "at most 3 requests at a time: concurrent none -> 3", "alice"),
+            ("team:a", "at most 5 requests at a time: concurrent 3 -> 5", "id-admin-0"),
+            ("web", "deleted", "alice"),
+        ]
+
+
+async def test_where_no_token_is_needed_it_was_somebody_here() -> None:
+    async with served() as api:
+        await api.apply(WEB)
+        lines = await api.get("/v1/events")
+        assert {line["actor"] for line in lines if line["kind"] == "user"} == {"local"}

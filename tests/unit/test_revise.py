@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import fields, replace
 
-from holdfast.core.revise import CannotScale, KindChanged, Refused, differences, paused, revise, scaled
+from holdfast.core.differences import differences
+from holdfast.core.revise import CannotScale, KindChanged, Refused, paused, revise, scaled
 from holdfast.model.place import Level
 from holdfast.model.program import Probe, Program
 from holdfast.model.resources import GPU, Resources

@@ -301,3 +301,54 @@ def test_the_hash_of_a_key_is_never_told() -> None:
     ]
     assert all(found for found in told)
     assert "HIDDEN" not in str(told)
+
+
+WEB = Workload("web", Service(4), version=2)
+
+
+@pytest.mark.parametrize(
+    ("workload", "changes", "text"),
+    [
+        (WEB, (), "applied, version 2"),
+        (WEB, ("replicas 3 -> 4", "command changed"), "applied, version 2: replicas 3 -> 4, command changed"),
+        (WEB, ("resumed",), "resumed, version 2"),
+        (msgspec.structs.replace(WEB, paused=True), ("paused",), "paused, version 2"),
+        (
+            msgspec.structs.replace(WEB, paused=True),
+            ("replicas 3 -> 4", "paused"),
+            "paused, version 2: replicas 3 -> 4",
+        ),
+        (
+            WEB,
+            tuple(f"label l{n}=x added" for n in range(9)),
+            "applied, version 2: "
+            + ", ".join(f"label l{n}=x added" for n in range(8))
+            + ", and 1 more change",
+        ),
+        (WEB, ("label a=" + "x" * 500,), "applied, version 2: label a=" + "x" * 109 + "..."),
+    ],
+)
+def test_what_was_changed_is_in_the_line(workload: Workload, changes: tuple[str, ...], text: str) -> None:
+    event = ev.WorkloadApplied(at=NOW, workload=workload, actor="alice", changes=changes)
+    (line,) = lines(7, event)
+    assert (line.text, line.actor) == (text, "alice")
+
+
+def test_an_order_of_somebody_known_is_not_by_any_hand() -> None:
+    order = ev.OperatorOrdered(at=NOW, order=ev.Order.CORDON, node="n1")
+    assert lines(1, order)[0].text == "cordon: by hand"
+    (line,) = lines(1, msgspec.structs.replace(order, actor="bob"))
+    assert (line.text, line.actor) == ("cordon", "bob")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"type":"WorkloadDeleted","at":5,"workload":"web"}',
+        b'{"type":"OperatorOrdered","at":5,"order":"cordon","node":"n1","deadline":0,"why":"by hand"}',
+        b'{"type":"LimitsSet","at":5,"scope":"global","limits":{}}',
+    ],
+)
+def test_what_was_journalled_before_anybody_was_named_is_read(body: bytes) -> None:
+    event = msgspec.json.decode(body, type=ev.Event)
+    assert [line.actor for line in lines(1, event)] == [""]

@@ -43,6 +43,14 @@ BRING = "send it as: Authorization: Bearer TOKEN"
 SAFE = ("GET", "HEAD", "OPTIONS")
 
 
+LOCAL = "local"  # who asks where no tokens are asked for
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    role: Role
+    actor: str  # by this name history knows who asked
+
+
 class Believed(msgspec.Struct):
     token: Token
     until: float
@@ -55,20 +63,21 @@ class Access:
         self._believed: OrderedDict[bytes, Believed] = OrderedDict()
         self._failures = Failures()
 
-    async def admit(self, request: Request, registry: Registry, least: Role, here: str) -> Role:
-        """The role of whoever asks; Refused if it is not enough. `here` is our own URL."""
+    async def admit(self, request: Request, registry: Registry, least: Role, here: str) -> Admitted:
+        """Who asks, and their role; Refused if it is not enough. `here` is our own URL."""
         if self.open:
             not_from_elsewhere(request, here)
-            return Role.ADMIN
+            return Admitted(Role.ADMIN, LOCAL)
         ask = f"ask an admin for one: holdfast token create --role {least}"
-        role = await self._role(request, registry, ask)
+        token = await self._token(request, registry, ask)
+        role = token.role
         if role is Role.JOIN:
             raise Refused(403, "a join token enrols a node, and does nothing else", ask)
         if RANK[role] < RANK[least]:
             raise Refused(403, f"this needs a token of the role {least}, yours has the role {role}", ask)
-        return role
+        return Admitted(role, token.name)
 
-    async def _role(self, request: Request, registry: Registry, ask: str) -> Role:
+    async def _token(self, request: Request, registry: Registry, ask: str) -> Token:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         secret = secret.strip()
         if not secret or scheme.lower() != "bearer":
@@ -78,7 +87,7 @@ class Access:
         token = await self._find(hashed(secret), registry, client_of(request), ask)
         if token.expires_at and token.expires_at <= time.time_ns() // 1_000_000:
             raise unauthorized(f"the token {token.id} has expired", ask)
-        return token.role
+        return token
 
     async def _find(self, digest: bytes, registry: Registry, client: str, ask: str = "") -> Token:
         now = self._clock()

@@ -76,12 +76,17 @@ async def role_in(request: Request) -> Role:
     return cast(Role, request.state.role)
 
 
+async def actor_in(request: Request) -> str:
+    return cast(str, request.state.actor)
+
+
 def edge_of(request: Request) -> Edge:
     return cast(Edge, request.app.state.edge)
 
 
 ThisEdge = Annotated[Edge, Depends(edge_in)]
 ThisPlane = Annotated[Plane, Depends(plane_in)]
+ThisActor = Annotated[str, Depends(actor_in)]  # for what is journalled
 ThisRole = Annotated[Role, Depends(role_in)]
 
 

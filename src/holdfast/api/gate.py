@@ -66,7 +66,8 @@ class Open(APIRoute):
         edge = edge_of(request)
         if self.least is not None:
             asked = request, edge.plane.registry, self.least, edge.plane.url
-            request.state.role = await edge.access.admit(*asked)
+            admitted = await edge.access.admit(*asked)
+            request.state.role, request.state.actor = admitted.role, admitted.actor
             request.state.lapsed = partial(edge.access.lapsed, *asked)
         if self.leads and not edge.plane.leading:
             return await sent_on(request, edge)

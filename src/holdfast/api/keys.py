@@ -12,13 +12,15 @@ from starlette.responses import Response
 
 from holdfast.api import shapes
 from holdfast.api.bodies import KeyWanted, LimitsWanted, Rotation, Suspension
-from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
+from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisPlane, give
 from holdfast.api.gate import Operate, Read, ReadFromLeader
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, gives_map
+from holdfast.core.differences import key_differences, limits_differences
 from holdfast.core.gateway.zombie import Row
 from holdfast.model.event import BudgetDrawn, KeyDeleted, KeyPut, LimitsSet
 from holdfast.model.gateway import Key, Limits, inherited, scope_of_key
+from holdfast.model.units import Instant
 from holdfast.wire import keys as wire
 from holdfast.wire.keys import KeyMade, KeyShown, shown
 
@@ -51,7 +53,7 @@ async def key_report(plane: ThisPlane) -> Response:
 
 
 @router.post("/keys", summary="Make a key", **gives(KeyMade, MADE, 409))
-async def make_key(edge: ThisEdge, body: KeyWanted) -> Response:
+async def make_key(edge: ThisEdge, actor: ThisActor, body: KeyWanted) -> Response:
     wanted = wire.KeyWanted(
         id=body.id,
         owner=body.owner,
@@ -66,20 +68,20 @@ async def make_key(edge: ThisEdge, body: KeyWanted) -> Response:
         if wanted.id in plane.world.keys:
             raise Refused(409, f"there is a key {wanted.id} already", "rotate it, or take another id")
         key, secret = wire.made(wanted, plane.now())
-        await plane.tell(KeyPut(at=plane.now(), key=key))
+        await plane.tell(KeyPut(at=plane.now(), key=key, actor=actor))
     return give(KeyMade(shown(key), secret))
 
 
 @router.delete("/keys/{id}", summary="Delete a key", **gives(shapes.Done, JOURNALLED, 404))
-async def delete_key(edge: ThisEdge, id: str) -> Response:
+async def delete_key(edge: ThisEdge, actor: ThisActor, id: str) -> Response:
     async with edge.writing:
         _known(edge, id)
-        await edge.plane.tell(KeyDeleted(at=edge.plane.now(), key=id))
+        await edge.plane.tell(KeyDeleted(at=edge.plane.now(), key=id, actor=actor))
     return give(shapes.Done(f"deleted {id}"))
 
 
 @router.post("/keys/{id}/rotate", summary="Put a new key in its place", **gives(KeyMade, MADE, 404, 409))
-async def rotate_key(edge: ThisEdge, id: str, body: Rotation | None = None) -> Response:
+async def rotate_key(edge: ThisEdge, actor: ThisActor, id: str, body: Rotation | None = None) -> Response:
     """The old one is good for a while beside it. One that was replaced or has expired is refused."""
     plane, wanted = edge.plane, body or Rotation(grace_ms=wire.GRACE_MS)
     async with edge.writing:
@@ -91,22 +93,23 @@ async def rotate_key(edge: ThisEdge, id: str, body: Rotation | None = None) -> R
         limits = inherited(plane.world.limits, old.id, fresh.id)
         drawn = inherited(plane.world.drawn, old.id, fresh.id)
         await plane.tell(
-            KeyPut(at=now, key=old),
-            KeyPut(at=now, key=fresh),
-            *[LimitsSet(at=now, scope=scope, limits=each) for scope, each in limits.items()],
+            KeyPut(at=now, key=old, actor=actor),
+            KeyPut(at=now, key=fresh, actor=actor),
+            *[LimitsSet(at=now, scope=scope, limits=each, actor=actor) for scope, each in limits.items()],
             *([BudgetDrawn(at=now, drawn=drawn)] if drawn else []),
         )
     return give(KeyMade(shown(fresh), secret))
 
 
 @router.post("/keys/{id}/suspend", summary="Refuse whoever brings it", **gives(KeyShown, JOURNALLED, 404))
-async def suspend_key(edge: ThisEdge, id: str, body: Suspension | None = None) -> Response:
-    return await _put(edge, id, lambda key: wire.suspended(key, body.why if body is not None else ""))
+async def suspend_key(edge: ThisEdge, actor: ThisActor, id: str, body: Suspension | None = None) -> Response:
+    why = body.why if body is not None else ""
+    return await _put(edge, actor, id, lambda key: wire.suspended(key, why))
 
 
 @router.post("/keys/{id}/restore", summary="Let it in again", **gives(KeyShown, JOURNALLED, 404))
-async def restore_key(edge: ThisEdge, id: str) -> Response:
-    return await _put(edge, id, lambda key: wire.restored(key, edge.plane.now()))
+async def restore_key(edge: ThisEdge, actor: ThisActor, id: str) -> Response:
+    return await _put(edge, actor, id, lambda key: wire.restored(key, edge.plane.now()))
 
 
 @reads.get("/limits", summary="All limits but those of single keys", **gives_map(Limits, "by scope"))
@@ -115,7 +118,7 @@ async def limits(plane: ThisPlane) -> Response:
 
 
 @router.put("/limits/{scope:path}", summary="Limit a scope", **gives(shapes.Done, JOURNALLED, 404))
-async def set_limits(edge: ThisEdge, scope: Scope, body: LimitsWanted) -> Response:
+async def set_limits(edge: ThisEdge, actor: ThisActor, scope: Scope, body: LimitsWanted) -> Response:
     """What is left out is not limited. `key:ID` changes the limits of the key itself."""
     plane, wanted = edge.plane, _limits(body)
     async with edge.writing:
@@ -123,18 +126,24 @@ async def set_limits(edge: ThisEdge, scope: Scope, body: LimitsWanted) -> Respon
         id = rest.partition("/")[0] if kind == "key" else ""
         key = _known(edge, id) if id else None
         if key is not None and scope == scope_of_key(id):
-            event: KeyPut | LimitsSet = KeyPut(at=plane.now(), key=wire.limited(key, wanted))
+            event: KeyPut | LimitsSet = _key_put(plane.now(), key, wire.limited(key, wanted), actor)
         else:
-            event = LimitsSet(at=plane.now(), scope=scope, limits=wanted)
+            words = limits_differences(plane.world.limits.get(scope, Limits()), wanted)
+            event = LimitsSet(at=plane.now(), scope=scope, limits=wanted, actor=actor, changes=tuple(words))
         await plane.tell(event)
     return give(shapes.Done(f"set {scope}"))
 
 
-async def _put(edge: Edge, id: str, change: Callable[[Key], Key]) -> Response:
+async def _put(edge: Edge, actor: str, id: str, change: Callable[[Key], Key]) -> Response:
     async with edge.writing:
-        key = change(_known(edge, id))
-        await edge.plane.tell(KeyPut(at=edge.plane.now(), key=key))
+        old = _known(edge, id)
+        key = change(old)
+        await edge.plane.tell(_key_put(edge.plane.now(), old, key, actor))
     return give(shown(key))
+
+
+def _key_put(now: Instant, old: Key, new: Key, actor: str) -> KeyPut:
+    return KeyPut(at=now, key=new, actor=actor, changes=tuple(key_differences(old, new)))
 
 
 def _known(edge: Edge, id: str) -> Key:

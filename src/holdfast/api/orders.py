@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from holdfast.api import shapes, views
 from holdfast.api.bodies import Chaos, Drain, SellOut
-from holdfast.api.edge import Edge, ThisEdge, give
+from holdfast.api.edge import Edge, ThisActor, ThisEdge, give
 from holdfast.api.gate import Administer, Operate
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.reads import one_node
@@ -46,17 +46,17 @@ class Deed(StrEnum):
     summary="Move its work elsewhere, by a deadline",
     **gives(shapes.Node, JOURNALLED, 404, 409),
 )
-async def drain(edge: ThisEdge, name: str, body: Drain | None = None) -> Response:
+async def drain(edge: ThisEdge, actor: ThisActor, name: str, body: Drain | None = None) -> Response:
     policy_ms = edge.plane.world.policy.repair.drain_ms
     within_ms = body.deadline_ms if body is not None and body.deadline_ms is not None else policy_ms
-    return await _order(edge, name, Order.DRAIN, edge.plane.now() + within_ms)
+    return await _order(edge, actor, name, Order.DRAIN, edge.plane.now() + within_ms)
 
 
 @router.post(
     "/nodes/{name}/cordon", summary="Put nothing new there", **gives(shapes.Node, JOURNALLED, 404, 409)
 )
-async def cordon(edge: ThisEdge, name: str) -> Response:
-    return await _order(edge, name, Order.CORDON)
+async def cordon(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
+    return await _order(edge, actor, name, Order.CORDON)
 
 
 @router.post(
@@ -64,8 +64,8 @@ async def cordon(edge: ThisEdge, name: str) -> Response:
     summary="Use it again; ends a drain too",
     **gives(shapes.Node, JOURNALLED, 404, 409),
 )
-async def uncordon(edge: ThisEdge, name: str) -> Response:
-    return await _order(edge, name, Order.UNCORDON)
+async def uncordon(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
+    return await _order(edge, actor, name, Order.UNCORDON)
 
 
 @router.post(
@@ -73,7 +73,7 @@ async def uncordon(edge: ThisEdge, name: str) -> Response:
     summary="Strike a dead node off, and free its name",
     **gives(shapes.Done, "when the order is journalled", 404, 409),
 )
-async def forget(edge: ThisEdge, name: str) -> Response:
+async def forget(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     plane = edge.plane
     async with edge.writing:
         node = plane.world.nodes.get(name)
@@ -82,7 +82,7 @@ async def forget(edge: ThisEdge, name: str) -> Response:
         if not may_be_forgotten(plane.world, node, plane.now()):
             raise _not_yet(plane.world, node, plane.now())
         await plane.free_name(name)
-        await plane.tell(OperatorOrdered(at=plane.now(), order=Order.FORGET, node=name))
+        await plane.tell(OperatorOrdered(at=plane.now(), order=Order.FORGET, node=name, actor=actor))
     return give(shapes.Done(f"forgot {name}"))
 
 
@@ -94,7 +94,7 @@ def _not_yet(world: World, node: Node, now: Instant) -> Refused:
     return Refused(409, f"{node.id} is dead, but its lease is surely over only in {left}", "wait so long")
 
 
-async def _order(edge: Edge, name: str, order: Order, deadline: Instant = 0) -> Response:
+async def _order(edge: Edge, actor: str, name: str, order: Order, deadline: Instant = 0) -> Response:
     plane = edge.plane
     async with edge.writing:
         node = plane.world.nodes.get(name)
@@ -102,7 +102,8 @@ async def _order(edge: Edge, name: str, order: Order, deadline: Instant = 0) -> 
             raise unknown("node", name, plane.world.nodes)
         if node.state not in JOINED:
             raise Refused(409, f"{name} is {node.state}: it takes no orders", "wait until it has joined")
-        await plane.tell(OperatorOrdered(at=plane.now(), order=order, node=name, deadline=deadline))
+        told = OperatorOrdered(at=plane.now(), order=order, node=name, deadline=deadline, actor=actor)
+        await plane.tell(told)
     return give(one_node(plane, name))
 
 
@@ -111,12 +112,12 @@ async def _order(edge: Edge, name: str, order: Order, deadline: Instant = 0) -> 
     summary="Let held actions go on",
     **gives(shapes.Brake, "the brakes that were released, when it is journalled", many=True),
 )
-async def release(edge: ThisEdge) -> Response:
+async def release(edge: ThisEdge, actor: ThisActor) -> Response:
     plane = edge.plane
     async with edge.writing:
         engaged = views.brakes(plane.world)
         if engaged:
-            await plane.tell(OperatorOrdered(at=plane.now(), order=Order.RELEASE_BRAKE))
+            await plane.tell(OperatorOrdered(at=plane.now(), order=Order.RELEASE_BRAKE, actor=actor))
     return give(engaged)
 
 
@@ -125,7 +126,7 @@ async def release(edge: ThisEdge) -> Response:
     summary="Pretend that a pool's market has nothing, to see what happens",
     **gives(shapes.Done, "when it is done", 404, 409, 502),
 )
-async def sell_out(edge: ThisEdge, body: SellOut) -> Response:
+async def sell_out(edge: ThisEdge, actor: ThisActor, body: SellOut) -> Response:
     plane = edge.plane
     if body.pool not in plane.world.pools:
         raise unknown("pool", body.pool, plane.world.pools)
@@ -134,7 +135,8 @@ async def sell_out(edge: ThisEdge, body: SellOut) -> Response:
         raise unknown("offer", body.offer, offers)
     deed = plane.sell_out(body.pool, body.offer, body.for_ms)
     what = f"{body.offer or 'everything'} sold out for {seconds(body.for_ms)}"
-    await _harm(edge, deed, OperatorOrdered(at=plane.now(), order=Order.CHAOS, pool=body.pool, why=what))
+    order = OperatorOrdered(at=plane.now(), order=Order.CHAOS, pool=body.pool, why=what, actor=actor)
+    await _harm(edge, deed, order)
     return give(shapes.Done(f"sold out {body.offer or body.pool}"))
 
 
@@ -143,11 +145,11 @@ async def sell_out(edge: ThisEdge, body: SellOut) -> Response:
     summary="Harm a node on purpose, to see what happens",
     **gives(shapes.Done, "when it is done", 404, 409, 502),
 )
-async def chaos(edge: ThisEdge, deed: Deed, body: Chaos) -> Response:
+async def chaos(edge: ThisEdge, actor: ThisActor, deed: Deed, body: Chaos) -> Response:
     plane = edge.plane
     if body.node not in plane.world.nodes:
         raise unknown("node", body.node, plane.world.nodes)
-    order = OperatorOrdered(at=plane.now(), order=Order.CHAOS, node=body.node, why=deed.value)
+    order = OperatorOrdered(at=plane.now(), order=Order.CHAOS, node=body.node, why=deed.value, actor=actor)
     await _harm(edge, plane.harm(deed.value, body.node, body.for_ms), order)
     return give(shapes.Done(f"{deed.value} {body.node}"))
 

@@ -240,6 +240,10 @@ class Line(Shape, frozen=True, gc=False):
     text: str
     node: Annotated[str, Meta(description="that it is about, or empty")]
     workload: Annotated[str, Meta(description="that it is about, or empty")]
+    actor: Annotated[
+        str,
+        Meta(description="who, of what somebody did: the note or id of a token; `local`: none is needed"),
+    ] = ""
 
 
 class Finding(Shape, frozen=True, gc=False):

@@ -298,7 +298,7 @@ def brakes(world: World) -> list[shapes.Brake]:
 
 
 def line(of: told.Told) -> shapes.Line:
-    return shapes.Line(of.seq, of.at, of.kind, of.subject, of.text, of.node, of.workload)
+    return shapes.Line(of.seq, of.at, of.kind, of.subject, of.text, of.node, of.workload, of.actor)
 
 
 def mix(told: explain_mix.Told | None) -> shapes.Mix | None:

@@ -17,14 +17,14 @@ from starlette.responses import Response
 
 from holdfast.api import shapes
 from holdfast.api.bodies import Scale, Signals
-from holdfast.api.edge import Edge, ThisEdge, ThisRole, give
+from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisRole, give
 from holdfast.api.gate import JSON, Operate, Read, media_type
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
 from holdfast.control import trial
 from holdfast.control.plane import Plane
 from holdfast.control.trial import Found
-from holdfast.core import revise
+from holdfast.core import differences, revise
 from holdfast.core.explain_scale import scale_of
 from holdfast.core.preview import Preview, preview, twin
 from holdfast.core.signals import SOURCES_MAX, true
@@ -66,7 +66,9 @@ class Change(NamedTuple):
     openapi_extra=takes_text(TAKES),
     **gives(shapes.Applied, "what became of each document, when it is journalled", 409, many=True),
 )
-async def apply(request: Request, edge: ThisEdge, role: ThisRole, file: FileName = SENT) -> Response:
+async def apply(
+    request: Request, edge: ThisEdge, role: ThisRole, actor: ThisActor, file: FileName = SENT
+) -> Response:
     wanted = await _sent(request, edge, file)
     if any(isinstance(each, Policy) for each in wanted) and role is not Role.ADMIN:
         raise Refused(
@@ -74,7 +76,7 @@ async def apply(request: Request, edge: ThisEdge, role: ThisRole, file: FileName
         )
     await _insist_on_usable(edge.plane, wanted)
     async with edge.writing:
-        changes = list(_changes(edge.plane.world, wanted, edge.plane.now()))
+        changes = list(_changes(edge.plane.world, wanted, edge.plane.now(), actor))
         events = [change.event for change in changes if change.event is not None]
         if events:
             await edge.plane.tell(*events)
@@ -166,36 +168,38 @@ def _as_yaml(text: str) -> str:
     return "".join(f"---\n{json.dumps(part, ensure_ascii=False)}\n" for part in parts)
 
 
-def _changes(world: World, wanted: list[Wanted], now: Instant) -> Iterator[Change]:
+def _changes(world: World, wanted: list[Wanted], now: Instant, actor: str = "") -> Iterator[Change]:
     for each in wanted:
         match each:
             case Workload():
-                yield _workload_change(world, each, now)
+                old = world.workloads.get(each.name)
+                yield _revised(old, revise.revise(old, each), now, actor)
             case Pool(name=name):
                 state = world.pool_states.get(name)
-                old = None if state is None or state.deleted_at else world.pools[name]
-                yield _plain_change("pool", name, old, each, PoolApplied(at=now, pool=each))
+                known = None if state is None or state.deleted_at else world.pools[name]
+                words = tuple(differences.pool_differences(known, each))
+                pool = PoolApplied(at=now, pool=each, actor=actor, changes=words)
+                yield _plain_change("pool", name, known, each, pool)
             case Policy():
-                yield _plain_change(
-                    "policy", "policy", world.policy, each, PolicyApplied(at=now, policy=each)
-                )
+                words = tuple(differences.policy_differences(world.policy, each))
+                policy = PolicyApplied(at=now, policy=each, actor=actor, changes=words)
+                yield _plain_change("policy", "policy", world.policy, each, policy)
 
 
-def _workload_change(world: World, new: Workload, now: Instant) -> Change:
-    old = world.workloads.get(new.name)
-    return _revised(old, revise.revise(old, new), now)
-
-
-def _revised(old: Workload | None, new: Workload, now: Instant) -> Change:
+def _revised(old: Workload | None, new: Workload, now: Instant, actor: str) -> Change:
     outcome = "created" if old is None else "unchanged" if new is old else "changed"
-    words = revise.differences(old, new) if old is not None and new is not old else []
-    applied = shapes.Applied(new.name, revise.kind(new.shape), outcome, new.version, list(words))
-    return Change(applied, None if new is old else WorkloadApplied(at=now, workload=new))
+    words = differences.differences(old, new) if old is not None and new is not old else []
+    applied = shapes.Applied(new.name, revise.kind(new.shape), outcome, new.version, words)
+    event = WorkloadApplied(at=now, workload=new, actor=actor, changes=tuple(words))
+    return Change(applied, None if new is old else event)
 
 
-def _plain_change(kind: str, name: str, old: object, new: object, event: Event) -> Change:
+def _plain_change(
+    kind: str, name: str, old: object, new: object, event: PoolApplied | PolicyApplied
+) -> Change:
     outcome = "created" if old is None else "unchanged" if new == old else "changed"
-    return Change(shapes.Applied(name, kind, outcome, 0), None if new == old else event)
+    applied = shapes.Applied(name, kind, outcome, 0, list(event.changes))
+    return Change(applied, None if new == old else event)
 
 
 # one pool
@@ -206,12 +210,12 @@ def _plain_change(kind: str, name: str, old: object, new: object, event: Event) 
     summary="Empty its nodes, let them go, and forget it",
     **gives(shapes.Applied, "when it is journalled; it is in the list until its nodes are gone", 404, 409),
 )
-async def delete_pool(edge: ThisEdge, name: str) -> Response:
+async def delete_pool(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     plane = edge.plane
     async with edge.writing:
         _insist_on_deletable(plane, name)
         if not plane.world.pool_states[name].deleted_at:
-            await plane.tell(PoolDeleted(at=plane.now(), pool=name))
+            await plane.tell(PoolDeleted(at=plane.now(), pool=name, actor=actor))
     return give(shapes.Applied(name, "pool", "deleted", 0))
 
 
@@ -235,10 +239,10 @@ def _insist_on_deletable(plane: Plane, name: str) -> None:
 @router.delete(
     "/workloads/{name}", summary="Want it no more", **gives(shapes.Applied, "when it is journalled", 404)
 )
-async def delete_workload(edge: ThisEdge, name: str) -> Response:
+async def delete_workload(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     async with edge.writing:
         old = _workload(edge.plane.world, name)
-        await edge.plane.tell(WorkloadDeleted(at=edge.plane.now(), workload=name))
+        await edge.plane.tell(WorkloadDeleted(at=edge.plane.now(), workload=name, actor=actor))
     return give(shapes.Applied(name, revise.kind(old.shape), "deleted", old.version))
 
 
@@ -247,8 +251,8 @@ async def delete_workload(edge: ThisEdge, name: str) -> Response:
     summary="Want more or fewer of it",
     **gives(shapes.Applied, "when it is journalled", 404, 409),
 )
-async def scale(edge: ThisEdge, name: str, body: Scale) -> Response:
-    return give(await _changed(edge, name, lambda old: revise.scaled(old, body.count)))
+async def scale(edge: ThisEdge, actor: ThisActor, name: str, body: Scale) -> Response:
+    return give(await _changed(edge, actor, name, lambda old: revise.scaled(old, body.count)))
 
 
 @router.post(
@@ -285,22 +289,24 @@ def _heard(workload: Workload, said: Iterable[Signal]) -> str:
     summary="Stop what runs, and keep it known",
     **gives(shapes.Applied, "when it is journalled", 404),
 )
-async def pause(edge: ThisEdge, name: str) -> Response:
-    return give(await _changed(edge, name, lambda old: revise.paused(old, True)))
+async def pause(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
+    return give(await _changed(edge, actor, name, lambda old: revise.paused(old, True)))
 
 
 @router.post(
     "/workloads/{name}/resume", summary="Run it again", **gives(shapes.Applied, "when it is journalled", 404)
 )
-async def resume(edge: ThisEdge, name: str) -> Response:
-    return give(await _changed(edge, name, lambda old: revise.paused(old, False)))
+async def resume(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
+    return give(await _changed(edge, actor, name, lambda old: revise.paused(old, False)))
 
 
-async def _changed(edge: Edge, name: str, change: Callable[[Workload], Workload]) -> shapes.Applied:
+async def _changed(
+    edge: Edge, actor: str, name: str, change: Callable[[Workload], Workload]
+) -> shapes.Applied:
     async with edge.writing:
         old = _workload(edge.plane.world, name)
         new = change(old)
-        done = _revised(old, old if new == old else new, edge.plane.now())
+        done = _revised(old, old if new == old else new, edge.plane.now(), actor)
         if done.event is not None:
             await edge.plane.tell(done.event)
     return done.applied

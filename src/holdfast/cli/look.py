@@ -128,6 +128,7 @@ def line(told: Line) -> Text:
         (f"{told.subject:<14}", "bold" if told.kind == "verdict" else ""),
         " ",
         told.text,
+        (f"  by {told.actor}" if told.actor else "", "dim"),
     )
 
 

@@ -30,6 +30,9 @@ BOOKKEEPING = (do.AskProvider, do.ListPool, do.ListOffers, do.AddSlot, do.Remove
 # How a node's runtime says that something ended, and the signals that people know by name.
 ASKED = "asked to stop: "
 SIGNAL = re.compile(r"signal (\d+)")
+TURNS = ("paused", "resumed")
+CHANGES_TOLD = 8
+CHANGE_LENGTH = 120
 SIGNALS = {"1": "SIGHUP", "2": "SIGINT", "6": "SIGABRT", "9": "SIGKILL", "11": "SIGSEGV", "15": "SIGTERM"}
 
 
@@ -42,7 +45,10 @@ def lines(seq: int, entry: Entry) -> tuple[Told, ...]:
             *(_line(seq, entry, "held", held.action, held.why) for held in entry.held),
         )
     told = tell_event(entry)
-    return (Told(seq, entry.at, *told, node=_node(entry), workload=_workload(entry)),) if told else ()
+    if told is None:
+        return ()
+    actor = entry.actor if isinstance(entry, ev.UserMade) else ""
+    return (Told(seq, entry.at, *told, node=_node(entry), workload=_workload(entry), actor=actor),)
 
 
 def _line(seq: int, plan: Plan, kind: str, action: do.Action, why: str) -> Told:
@@ -201,19 +207,36 @@ def _tell_order(
     """What somebody wanted: of whom or what, and what."""
     match event:
         case ev.WorkloadApplied(workload=workload):
-            return workload.name, f"{'paused' if workload.paused else 'applied'}, version {workload.version}"
+            return workload.name, _applied(workload, event.changes)
         case ev.WorkloadDeleted(workload=name):
             return name, "deleted"
         case ev.PoolApplied(pool=pool):
-            return pool.name, f"pool applied, {pool.min} to {many(pool.max, 'node')}"
+            return pool.name, f"pool applied, {pool.min} to {many(pool.max, 'node')}{_changed(event.changes)}"
         case ev.PoolDeleted(pool=name):
             return name, "pool deleted: its nodes are emptied and let go"
         case ev.PolicyApplied():
-            return "policy", "applied"
+            return "policy", f"applied{_changed(event.changes)}"
         case ev.OperatorOrdered(order=order, node=node, why=why, pool=pool):
-            return node or pool, f"{order}: {why}"
+            named = event.actor and why == ev.BY_HAND  # whose hand it was is said beside it
+            return node or pool, f"{order}" if named else f"{order}: {why}"
         case _:
             assert_never(event)
+
+
+def _applied(workload: Workload, changes: tuple[str, ...]) -> str:
+    """Pausing and resuming are changes like any other, and words of their own."""
+    version, others = f"version {workload.version}", tuple(word for word in changes if word not in TURNS)
+    word = "paused" if workload.paused else "resumed" if "resumed" in changes else "applied"
+    return f"{word}, {version}{_changed(others)}"
+
+
+def _changed(changes: tuple[str, ...]) -> str:
+    """A line, however much was changed."""
+    if not changes:
+        return ""
+    more = f", and {many(left, 'more change')}" if (left := len(changes) - CHANGES_TOLD) > 0 else ""
+    said = (word if len(word) <= CHANGE_LENGTH else f"{word[: CHANGE_LENGTH - 3]}..." for word in changes)
+    return f": {', '.join(list(said)[:CHANGES_TOLD])}{more}"
 
 
 def _tell_gateway(event: ev.KeyPut | ev.KeyDeleted | ev.LimitsSet) -> tuple[str, str]:
@@ -227,11 +250,12 @@ def _tell_gateway(event: ev.KeyPut | ev.KeyDeleted | ev.LimitsSet) -> tuple[str,
             return scope_of_key(key.id), "replaced by another key"
         case ev.KeyPut(key=key):
             whose = ", ".join(word for word in (key.owner, key.team and f"team {key.team}") if word)
-            return scope_of_key(key.id), f"good{whose and f' for {whose}'}{_more(key.limits)}"
+            good = f"good{whose and f' for {whose}'}{_more(key.limits)}"
+            return scope_of_key(key.id), good + _changed(event.changes)
         case ev.KeyDeleted(key=id):
             return scope_of_key(id), "deleted"
         case ev.LimitsSet(scope=scope, limits=limits):
-            return scope, _limits(limits) or "not limited any more"
+            return scope, (_limits(limits) or "not limited any more") + _changed(event.changes)
         case _:
             assert_never(event)
 

@@ -20,6 +20,19 @@ class Happened(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     at: Instant
 
 
+class UserMade(Happened, frozen=True, kw_only=True):
+    """Somebody wanted it. Nothing is decided by who did: history names them."""
+
+    actor: str = ""  # the name of their token, `local` where there are none; empty: the control plane itself
+
+
+class Changed(UserMade, frozen=True, kw_only=True):
+    """`changes` are in words, without values that may be secret: a line of history is made of its entry
+    alone, and the entry has only what is wanted from now on."""
+
+    changes: tuple[str, ...] = ()
+
+
 class NodeJoined(Happened, frozen=True):
     """An agent said hello (again): `running` is everything that lives there, or ended there untold."""
 
@@ -159,37 +172,37 @@ class DemandJudged(Happened, frozen=True):
     memory: bytes | None = None  # None: as before
 
 
-class WorkloadApplied(Happened, frozen=True):
+class WorkloadApplied(Changed, frozen=True):
     workload: Workload
 
 
-class WorkloadDeleted(Happened, frozen=True):
+class WorkloadDeleted(UserMade, frozen=True):
     workload: str
 
 
-class PoolApplied(Happened, frozen=True):
+class PoolApplied(Changed, frozen=True):
     pool: Pool
 
 
-class PoolDeleted(Happened, frozen=True):
+class PoolDeleted(UserMade, frozen=True):
     pool: str
 
 
-class PolicyApplied(Happened, frozen=True):
+class PolicyApplied(Changed, frozen=True):
     policy: Policy
 
 
-class KeyPut(Happened, frozen=True):
+class KeyPut(Changed, frozen=True):
     """A key of the gateways is new, or was changed. It is whole, without its secret: nobody has that."""
 
     key: Key
 
 
-class KeyDeleted(Happened, frozen=True):
+class KeyDeleted(UserMade, frozen=True):
     key: str
 
 
-class LimitsSet(Happened, frozen=True):
+class LimitsSet(Changed, frozen=True):
     """What a team, a model, or all together may take of the gateways; no limits at all: as much as they
     like."""
 
@@ -218,11 +231,14 @@ class Order(enum.StrEnum):
     CHAOS = "chaos"  # harm on purpose: nothing is decided by it, but history tells that it was us
 
 
-class OperatorOrdered(Happened, frozen=True):
+BY_HAND = "by hand"
+
+
+class OperatorOrdered(UserMade, frozen=True):
     order: Order
     node: str = ""
     deadline: Instant = 0
-    why: str = "by hand"
+    why: str = BY_HAND
     pool: str = ""  # chaos: instead of a node
 
 

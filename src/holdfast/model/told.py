@@ -15,3 +15,4 @@ class Told(msgspec.Struct, frozen=True):
     text: str
     node: str = ""
     workload: str = ""
+    actor: str = ""  # who wanted it, of what somebody did

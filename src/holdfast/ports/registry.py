@@ -20,6 +20,9 @@ class Role(enum.StrEnum):
     JOIN = "join"  # enrol one node, and nothing else
 
 
+FIRST = "first"  # the id of the token that is made at the first start
+
+
 class Token(msgspec.Struct, frozen=True):
     id: str
     hash: bytes  # SHA-256 of the secret
@@ -30,6 +33,11 @@ class Token(msgspec.Struct, frozen=True):
     created_at: Instant = 0
     expires_at: Instant = 0  # wall clock; 0: never
     used_by: str = ""  # JOIN: the node that was enrolled with it
+
+    @property
+    def name(self) -> str:
+        """How history calls whoever brings it."""
+        return self.id if self.id == FIRST else self.note or self.id
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -38,7 +38,7 @@ def rows_of(after: int, entries: Iterable[Entry]) -> tuple[list[Row], list[Row]]
         for number, line in enumerate(lines(seq, entry)):
             told.append({"line": number, **asdict(line)})
     for row in told:
-        for name in ("subject", "text", "node", "workload"):
+        for name in ("subject", "text", "node", "workload", "actor"):
             row[name] = storable(row[name])
     return written, told
 

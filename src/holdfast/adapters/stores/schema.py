@@ -24,7 +24,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS: Final = ("0001", "0002")  # every migration there is, the oldest first
+REVISIONS: Final = ("0001", "0002", "0003")  # every migration there is, the oldest first
 
 metadata = MetaData()
 
@@ -60,6 +60,7 @@ history = Table(
     Column("text", Text, nullable=False),
     Column("node", Text, nullable=False),
     Column("workload", Text, nullable=False),
+    Column("actor", Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,
 )
 Index("history_of_node", history.c.node, history.c.seq)

@@ -191,7 +191,7 @@ class SqlStore:
         about += _between(about, since, before, limit)
         asked = select(history).where(*about).order_by(history.c.seq, history.c.line)
         rows = await self.database.read(lambda connection: connection.execute(asked).all(), crowd=True)
-        return tuple(Told(r.seq, r.at, r.kind, r.subject, r.text, r.node, r.workload) for r in rows)
+        return tuple(Told(r.seq, r.at, r.kind, r.subject, r.text, r.node, r.workload, r.actor) for r in rows)
 
 
 def _leadership(row: RowMapping, era: str, now: Instant) -> Leadership:
