@@ -244,6 +244,45 @@ def test_one_that_was_turned_down_is_asked_of_another_and_waits_if_there_is_none
     assert (broken.ends, clean(broken)) == (["turned down"], True), "an error is no reason to wait"
 
 
+# what must not be carried out twice
+
+
+def once(replicas: str = "abc", **settings: Any) -> Request:
+    course = Request(Line(replicas, **settings))
+    course.once = True
+    return course.go()
+
+
+@pytest.mark.parametrize("kind", ["lost", "gone", "timeout", "error"])
+def test_one_that_must_not_be_carried_out_twice_is_not_retried_after_it_was_sent(kind: str) -> None:
+    course = once()
+    course.failed(course.all[0], "why", kind, 1.0)
+    assert (len(course.all), course.ends, course.service.retries) == (1, ["failed"], 0)
+    assert clean(course)
+
+
+def test_one_that_must_not_be_carried_out_twice_is_retried_while_nothing_was_sent() -> None:
+    course = once()
+    course.asked = False
+    course.failed(course.all[0], "why", "connect", 1.0)
+    assert (len(set(course.names)), course.ends) == (2, [])
+
+
+def test_one_that_must_not_be_carried_out_twice_is_not_hedged_and_keeps_the_answer_that_turned_it_down() -> (
+    None
+):
+    course = once("ab", hedge=True)
+    for _ in range(200):
+        course.service.tries.request(0.0)
+        course.service.tries.first_token.note(0.1)
+    course.look(5.0)
+    course.all[0].replica.lost = True
+    course.look(5.1)
+    assert (len(course.all), course.service.hedged) == (1, 0)
+    course.passed_over(course.all[0], 0.0, 6.0)
+    assert (course.ends, clean(course)) == (["turned down"], True)
+
+
 # late
 
 

@@ -471,3 +471,67 @@ def test_an_answer_that_is_not_gone_on_with_ends_as_lost_whatever_the_next_says_
     served.asked().data_received(HEAD + framed(WRONG) + DONE)
     assert said_to(served)[-1]["error"]["code"] == "upstream_lost"
     assert WRONG not in served.wire.written
+
+
+ORDER = b"POST /orders HTTP/1.1\r\nhost: a\r\n%scontent-length: 2\r\n\r\n{}"
+
+
+class Orders(Served):
+    """A service without models, whose connections have all been used before."""
+
+    def __init__(self) -> None:
+        super().__init__(models=(), prefixes=("/orders",))
+        self.started: list[Any] = []
+        self.worker.connector = SimpleNamespace(start=self.started.append)  # type: ignore[assignment]
+        for up in self.ups:
+            up.used = True
+
+    @property
+    def seen_by(self) -> int:
+        return sum(b"/orders" in up.transport.written for up in self.ups)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("ask", "repeats"),
+    [
+        (ORDER % b"", False),
+        (ORDER % b"Idempotency-Key: \r\n", False),
+        (ORDER % b"Idempotency-Key: 7\r\nconnection: idempotency-key\r\n", False),
+        (ORDER.replace(b"POST", b"PATCH") % b"", False),
+        (ORDER % b"Idempotency-Key: 7\r\n", True),
+        (ORDER.replace(b"POST", b"PUT") % b"", True),
+        (ORDER.replace(b"POST", b"DELETE") % b"", True),
+        (ORDER.replace(b"POST", b"GET") % b"", True),
+    ],
+)
+def test_what_was_sent_is_retried_only_if_to_carry_it_out_twice_is_as_good_as_once(
+    ask: bytes, repeats: bool
+) -> None:
+    served = Orders()
+    served.down.data_received(ask)
+    lose(served.asked())
+    assert bool(served.started or served.seen_by > 1) is repeats
+    assert (b'"code":"outcome_unknown"' in served.wire.written) is not repeats
+
+
+def test_what_was_never_sent_is_said_not_to_have_been_carried_out() -> None:
+    served = Orders()
+    for up in served.ups:
+        lose(up)
+    served.down.data_received(ORDER % b"")
+    served.change(models=(), prefixes=("/orders",), hold=None)
+    while served.started:
+        served.started.pop().failed(None, "no connection: refused")
+    assert b'"code":"upstream_failed"' in served.wire.written
+    assert b"not carried out" in served.wire.written
+
+
+def test_an_error_of_a_replica_answers_what_must_not_be_carried_out_twice() -> None:
+    served = Orders()
+    served.down.data_received(ORDER % b"")
+    served.asked().data_received(b"HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nbusy")
+    assert (served.seen_by, served.wire.written[:12], served.wire.written[-4:]) == (
+        1,
+        b"HTTP/1.1 503",
+        b"busy",
+    )

@@ -15,11 +15,14 @@ from holdfast.gateway.book import may_use
 from holdfast.gateway.replies import Answer
 
 if TYPE_CHECKING:
+    from holdfast.gateway.down import Down
     from holdfast.gateway.exchange import Exchange
     from holdfast.gateway.service import Service
 
 MODELS = b"/v1/models"
 RESPONSES = b"/v1/responses"
+IDEMPOTENT = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})  # RFC 9110, 9.2.2
+IDEMPOTENCY_KEY = b"idempotency-key: "
 
 
 def admit(exchange: "Exchange") -> None:
@@ -75,8 +78,16 @@ def _path_wanted(exchange: "Exchange", path: bytes) -> None:
         exchange.answer(Answer(404, "not_found", "nothing here has this path"))
     elif service.settings.open or _known(exchange):
         exchange.service, exchange.of = service, service.of("")
+        exchange.once = not (service.settings.models or repeatable(exchange.down))
         exchange.cost = 1
         exchange.take(worker.purse, worker.now())
+
+
+def repeatable(down: "Down") -> bool:
+    """To carry it out twice is as good as once, by its method or because the service can tell."""
+    return down.method in IDEMPOTENT or any(
+        line.startswith(IDEMPOTENCY_KEY) and line != IDEMPOTENCY_KEY + b"\r\n" for line in down.forward
+    )
 
 
 def _plain(path: bytes) -> bytes:

@@ -83,7 +83,7 @@ class Try:
         if self.over:
             return
         exchange = self.exchange
-        if up is not None and up.reused and not up.fed and exchange.winner is None:
+        if up is not None and up.reused and not up.fed and exchange.winner is None and not exchange.once:
             exchange.ask_again(self)  # it was closed while it was idle: that says nothing of the replica
             return
         kind = kind or ("lost" if up is not None else "gone" if self.sent else "connect")

@@ -85,12 +85,18 @@ class Exchange(Course[Try, "Service"]):
         service = self.service
         assert service is not None
         if service.empty:
-            text = f"{service.name} has no replica at the moment"
+            text = f"{service.name} has no replica at the moment{self._fate()}"
             answer = Answer(503, "model_warming", text, "server_error", wait_s=5.0)
         else:
-            text = f"every replica of {service.name} is busy or failing"
+            text = f"every replica of {service.name} is busy or failing{self._fate()}"
             answer = Answer(503, "no_capacity", text, "server_error", wait_s=1.0)
         self.answer(answer)
+
+    def _fate(self) -> str:
+        """Of a request without an answer: may its client send it again?"""
+        if not self.asked:
+            return "; nothing of the request was sent, so it was not carried out"
+        return "; the request was sent, and may have been carried out" if self.once else ""
 
     def attempt(self, replica: Replica, now: float) -> Try:
         if self.worker.siblings is not None:
@@ -103,7 +109,7 @@ class Exchange(Course[Try, "Service"]):
         return attempt
 
     def connect(self, attempt: Try) -> None:
-        up = idle_connection(attempt.replica)
+        up = idle_connection(attempt.replica, surely=self.once)
         if up is not None:
             self._send(attempt, up)
         else:
@@ -263,11 +269,15 @@ class Exchange(Course[Try, "Service"]):
 
     def answer_as_failed(self, attempt: Try, why: str) -> None:
         assert self.service is not None
-        text = f"{attempt.replica.id} of {self.service.name} did not answer: {why}"
-        self.answer(Answer(502, "upstream_failed", text, "server_error", wait_s=1.0))
+        text = f"{attempt.replica.id} of {self.service.name} did not answer: {why}{self._fate()}"
+        if self.once and self.asked:
+            self.answer(Answer(502, "outcome_unknown", text, "server_error"))
+        else:
+            self.answer(Answer(502, "upstream_failed", text, "server_error", wait_s=1.0))
 
     def answer_as_late(self, attempt: Try) -> None:
-        self.answer(Answer(504, "upstream_timeout", "it took longer than it may", "server_error"))
+        text = f"it took longer than it may{self._fate()}"
+        self.answer(Answer(504, "upstream_timeout", text, "server_error"))
 
     def cut(self, attempt: Try, why: str) -> None:
         """Say what happened, and end without [DONE]; but what has said all ends as it would have."""

@@ -9,6 +9,7 @@ between two chunks stands there still when it has not seen one of them.
 """
 
 import asyncio
+import select
 import socket
 from typing import Any, Protocol
 
@@ -310,14 +311,27 @@ class Up:
             idle.remove(self)
 
 
-def idle_connection(replica: Replica) -> Up | None:
+def idle_connection(replica: Replica, *, surely: bool = False) -> Up | None:
+    """`surely`: what is sent by it must not be lost, so the kernel says too whether it was closed."""
     idle = replica.connection_pool
     assert isinstance(idle, list)
     while idle:
         up: Up = idle.pop()
-        if not up.transport.is_closing():
+        if surely and has_input(up.transport):  # its end, as nothing else is due on an idle connection
+            up.transport.abort()
+        elif not up.transport.is_closing():
             return up
     return None
+
+
+def has_input(transport: asyncio.BaseTransport) -> bool:
+    """Something came, or its end, that the event loop has not read yet."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def close_idle(replica: Replica) -> None:

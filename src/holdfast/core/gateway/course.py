@@ -11,6 +11,12 @@ made nobody was asked: that is no try. A replica that is gone has left its reque
 no more load than was meant. Twice, for several may go together, and not more often, for the request itself
 may be what ends them. All else is paid from the budget, so that nobody's trouble becomes everybody's.
 
+A request that must not be carried out twice (`once`: an order, not a question to a model) is retried only
+while no byte of it was sent: from then on a lost connection, an error or silence leaves open whether it was
+carried out, and only its client can find out. It is not hedged at all: of two copies on their way one could
+not be called back. Refused: to retry it where the replica surely did not read it (a reset before its first
+answer, a 503). It is not sure: a proxy in front of the program answers so, too.
+
 Whatever ends it, `close` is reached once: it settles what was reserved (or gives it back, where no replica
 has seen the request), lets go of the replicas and of the place in the line.
 
@@ -70,6 +76,7 @@ class Course(ABC, Generic[A, S]):
     winner: A | None
     streams = False  # its answer begins before it is whole
     asked = False  # a replica has seen it
+    once = False  # it must not be carried out twice: when a replica has seen it, no other does
     untold = False  # one has, and did not come to say what it used
     over = False
     held_since = -1.0  # never
@@ -229,6 +236,8 @@ class Course(ABC, Generic[A, S]):
         return self._may_try_again(service, kind, now) and self._try_another(service, attempt, now, hold=hold)
 
     def _may_try_again(self, service: Served[Any], kind: str, now: float) -> bool:
+        if self.once and self.asked:
+            return False
         if kind == "connect":
             self.tried -= 1
         elif self.tried >= service.settings.tries:
@@ -293,7 +302,7 @@ class Course(ABC, Generic[A, S]):
                 self._nothing_came(winner, silent_s, now)
         elif self.streams and now - self.tries[-1].started > rules.first_byte_s:
             self._nothing_came(self.tries[-1], rules.first_byte_s, now)
-        elif len(self.tries) == 1:
+        elif len(self.tries) == 1 and not self.once:
             if self.tries[0].replica.lost:
                 if self.tried < rules.tries and self._ask_another_too(service, now):
                     service.retries += 1
