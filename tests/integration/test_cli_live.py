@@ -1,6 +1,5 @@
 """The commands against a real control plane with real nodes: what a user types, and what comes of it."""
 
-import contextlib
 import json
 import os
 import re
@@ -11,50 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.certificates import self_signed
 from tests.cli_rig import Holdfast, Told, called, without_environment
+from tests.live_fleet import PATIENCE_S, running
 
-PATIENCE_S = 60.0
 TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\n"
 WEB = f"kind: service\nname: web\nreplicas: 2\nready: {{ http: / }}\n{TINY}"
 WEB += "command: exec python3 -m http.server $PORT\n"
 TICK = "i=0; while true; do i=$((i+1)); echo tick $i $HOLDFAST_REPLICA; sleep 0.2; done"
-
-
-@contextlib.contextmanager
-def running(folder: Path, *words: str) -> Iterator[dict[str, Any]]:
-    """A server in a process of its own: what it says when it is ready. It must end by itself when asked."""
-    command = [
-        sys.executable,
-        "-m",
-        "holdfast.cli.main",
-        *words,
-        "--port",
-        "0",
-        "--json",
-        "--dir",
-        str(folder),
-    ]
-    with (folder.parent / f"{folder.name}.err").open("wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    watchdog = threading.Timer(PATIENCE_S, process.kill)
-    watchdog.start()
-    try:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        watchdog.cancel()
-        assert first, (folder.parent / f"{folder.name}.err").read_text()
-        yield json.loads(first)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE_S) == 0
-    finally:
-        watchdog.cancel()
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +279,7 @@ def test_a_workload_that_fits_nowhere_is_explained(holdfast: Holdfast, fleet: Pa
     file = write(tmp_path / "big.yaml", "kind: service\nname: big\ncpus: 64\ncommand: [serve]\n")
     assert "would wait: " in holdfast(fleet, "plan", file).out
     told = holdfast(fleet, "apply", file, "--wait", "--timeout", "500ms")
-    assert told.code == 1
+    assert told.code == 3
     assert "error: big is not ready after 0.5 s" in told.err
     assert "hint: holdfast explain workload big" in told.err
     assert "cpu" in holdfast(fleet, "explain", "workload", "big").out

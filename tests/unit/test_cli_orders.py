@@ -269,7 +269,7 @@ def test_what_crashes_and_is_started_again_is_not_called_ready(holdfast: Holdfas
 
     with listening(answer) as server:
         told = holdfast("apply", "web.yaml", "--wait", "--timeout", "2s", "--url", server.url)
-    assert told.code == 1
+    assert told.code == 3
     assert "error: web is not ready after 2 s" in told.err
 
 
@@ -288,7 +288,7 @@ def test_waiting_ends_with_the_reason_when_the_time_is_over(holdfast: Holdfast, 
 
     with listening(answer) as server:
         told = holdfast("apply", "web.yaml", "--wait", "--timeout", "300ms", "--url", server.url)
-    assert told.code == 1
+    assert told.code == 3
     assert "error: web is not ready after 0.3 s: web: 0 of 1 ready: no node has 4 cpus" in told.err
     assert "hint: holdfast explain workload web" in told.err
 
@@ -315,6 +315,8 @@ def test_delete_waits_until_nothing_is_left(holdfast: Holdfast) -> None:
         nonlocal looks
         if method == "DELETE":
             return gives(shapes.Done("x"))
+        if path == "/v1/workloads/web":
+            return problem(404, "there is no workload called web")
         looks += 1
         return gives([replica("stopping")] if looks < 3 else [])
 

@@ -1,7 +1,6 @@
 """`holdfast apply` and `holdfast plan`: ask for what workload files say, or hear what would come of it."""
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +11,10 @@ from holdfast.cli.options import Json, Timeout, Wait
 from holdfast.cli.talk import talks
 
 if TYPE_CHECKING:
-    from holdfast.api.shapes import Applied, Preview, Workload
+    from holdfast.api.shapes import Applied, Preview
     from holdfast.cli.client import Client
 
 STDIN = "-"
-STEADY_S, STEADY_AFTER_FAILURES_S = 1.0, 5.0  # ready for so long: then we say it
 PATTERNS = ("*.yaml", "*.yml")
 Files = Annotated[
     list[Path],
@@ -122,57 +120,7 @@ def _tell_plan(preview: "Preview") -> None:
 
 def wait_for(api: "Client", name: str, timeout_ms: int) -> str:
     """Until the workload is as wanted, in its latest version; how far it is then."""
-    from holdfast.api.shapes import Replica, Workload
-    from holdfast.cli import client, waiting
+    from holdfast.cli import goals, waiting
 
-    steady = Steady()
-
-    def look() -> tuple[bool, str]:
-        workload = client.read(api.get(f"/v1/workloads/{name}"), Workload)
-        replicas = client.read(api.get("/v1/replicas", workload=name), list[Replica])
-        ready = [replica for replica in replicas if replica.state == "ready" and replica.role == "active"]
-        newest = sum(replica.version == workload.version for replica in ready)
-        if workload.failed:
-            say.fail([f"{name} has failed: {workload.why}"], f"holdfast logs {name}", say.FAILED)
-        well = _is_well(workload, newest)
-        failed = any(seat.failures for seat in workload.seats)
-        patience = STEADY_AFTER_FAILURES_S if failed else STEADY_S
-        stays = steady.stays(tuple(each.id for each in ready), patience) or not ready
-        how_far = _how_far(workload, newest, len(ready) - newest)
-        return well and stays, f"{how_far}, watching that it stays so" if well and not stays else how_far
-
-    return waiting.until(look, timeout_ms, f"{name} is not ready", f"holdfast explain workload {name}")
-
-
-class Steady:
-    """A program without a probe is ready as soon as it runs, and may fail a moment later: what is ready must
-    stay so for a while before we say it."""
-
-    def __init__(self) -> None:
-        self.ready: tuple[str, ...] = ()
-        self.since = 0.0
-
-    def stays(self, ready: tuple[str, ...], seconds: float) -> bool:
-        now = time.monotonic()
-        if ready != self.ready:
-            self.ready, self.since = ready, now
-        return now - self.since >= seconds
-
-
-def _is_well(workload: "Workload", newest: int) -> bool:
-    """A job and the tasks of a sweep are well when they run, or have run."""
-    if workload.paused:
-        return True
-    if workload.kind in ("job", "sweep"):
-        return workload.ready + workload.done >= 1
-    return newest >= workload.wanted or workload.done >= workload.wanted > 0
-
-
-def _how_far(workload: "Workload", newest: int, older: int) -> str:
-    """While a new version comes the old copies serve: the new ones alone would look like an outage."""
-    why = f": {workload.why}" if workload.why else ""
-    if workload.kind in ("job", "sweep"):
-        return f"{workload.name}: {workload.ready} running, {workload.done} of {workload.wanted} done{why}"
-    if older and newest < workload.wanted:
-        return f"{workload.name}: {newest + older} serving, {newest} of {workload.wanted} new{why}"
-    return f"{workload.name}: {newest} of {workload.wanted} ready{why}"
+    why = f"holdfast explain workload {name}"
+    return waiting.until(goals.ready(api, name), timeout_ms, f"{name} is not ready", why)

@@ -57,6 +57,15 @@ def deleted(context: typer.Context, incomplete: str) -> list[str]:
     return [*word, *workloads(context, incomplete)]
 
 
+def waited(context: typer.Context, incomplete: str) -> list[str]:
+    """Workloads; nodes and pools after their kind."""
+    kind, slash, name = incomplete.partition("/")
+    ask = {"workload": workloads, "node": nodes, "pool": pools}
+    if slash:
+        return [f"{kind}/{one}" for one in ask[kind](context, name)] if kind in ask else []
+    return [*workloads(context, incomplete), *(f"{word}/" for word in ask if word.startswith(incomplete))]
+
+
 def harmed(context: typer.Context, incomplete: str) -> list[str]:
     """What the deed that has been typed before is done to."""
     return (pools if context.params.get("deed") == "sell-out" else nodes)(context, incomplete)

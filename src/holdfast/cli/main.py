@@ -28,6 +28,7 @@ from holdfast.cli.serve import serve
 from holdfast.cli.sim import app as sim_app
 from holdfast.cli.status import status
 from holdfast.cli.up import up
+from holdfast.cli.wait import wait
 
 # typer carries its own copy of click in some versions; this is the class that both call UsageError
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -51,6 +52,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "gateway": gateway,
     "apply": apply,
     "plan": plan,
+    "wait": wait,
     "status": status,
     "nodes": lists.nodes,
     "workloads": lists.workloads,

@@ -62,21 +62,10 @@ def drain(
 
 
 def _until_empty(api: "Client", node: str, timeout_ms: int) -> str:
-    from holdfast.api.shapes import Node
-    from holdfast.cli import client, waiting
+    from holdfast.cli import goals, waiting
 
-    def look() -> tuple[bool, str]:
-        try:
-            found = client.read(api.get(_node(node)), Node)
-        except client.Unanswered as error:
-            if error.status == 404:
-                return True, f"{node} has left"
-            raise
-        if not found.replicas:
-            return True, f"{node} is empty"
-        return False, f"{node} still runs {', '.join(found.replicas)}"
-
-    return waiting.until(look, timeout_ms, f"{node} is not empty", f"holdfast explain node {node}")
+    why = f"holdfast explain node {node}"
+    return waiting.until(goals.node_empty(api, node), timeout_ms, f"{node} is not empty", why)
 
 
 @talks
@@ -225,32 +214,16 @@ def delete(
 
 
 def _until_forgotten(api: "Client", name: str, timeout_ms: int) -> None:
-    from holdfast.api.shapes import Pool
-    from holdfast.cli import client, waiting
+    from holdfast.cli import goals, waiting
 
-    def look() -> tuple[bool, str]:
-        left = [pool for pool in client.read(api.get("/v1/pools"), list[Pool]) if pool.name == name]
-        return not left, f"{name} is gone" if not left else f"{name}: {left[0].why}"
-
-    waiting.until(look, timeout_ms, f"{name} is not gone", f"holdfast explain pool {name}")
+    why = f"holdfast explain pool {name}"
+    waiting.until(goals.pool_gone(api, name), timeout_ms, f"{name} is not gone", why)
 
 
 def _until_gone(api: "Client", name: str, timeout_ms: int) -> None:
-    from holdfast.api.shapes import Replica
-    from holdfast.cli import client, waiting
+    from holdfast.cli import goals, waiting
 
-    def look() -> tuple[bool, str]:
-        try:
-            left = client.read(api.get("/v1/replicas", workload=name), list[Replica])
-        except client.Unanswered as error:
-            if error.status == 404:
-                return True, f"{name} is gone"
-            raise
-        if not left:
-            return True, f"{name} is gone"
-        return False, f"{name}: {', '.join(replica.id for replica in left)} still there"
-
-    waiting.until(look, timeout_ms, f"{name} is not gone")
+    waiting.until(goals.gone(api, name), timeout_ms, f"{name} is not gone")
 
 
 @talks

@@ -13,9 +13,9 @@ HEAD = """# The command line
 
 Every command takes `--help` (`-h`), and every one but `agent` takes `--json`: then the last line of the
 output is one JSON value (of `logs` and `events -f`, every line is one). Exit codes: 0 all is well, 1 it could
-not be done or a promise was broken, 2 the input is wrong (a name that nobody knows, for one), 130 broken off
-with Ctrl-C. For what runs until it is told to end (`up`, `serve`, `agent`, `gateway`) Ctrl-C is the usual
-end: once it serves, it exits with 0.
+not be done or a promise was broken, 2 the input is wrong (a name that nobody knows, for one), 3 what was
+waited for (`wait`, `--wait`) did not come true in time, 130 broken off with Ctrl-C. For what runs until it is
+told to end (`up`, `serve`, `agent`, `gateway`) Ctrl-C is the usual end: once it serves, it exits with 0.
 Errors go to stderr as `error:` and `hint:` lines. Colours and bars are for terminals; what is piped is plain,
 and no line is cut. `holdfast --install-completion` teaches your shell to complete commands, options, files,
 and the names of nodes, workloads, replicas, pools and keys.

@@ -1,42 +1,67 @@
 """Waiting for something to become true, with a word on how far it is.
 
-A control plane that changes hands is a reason to ask again, not to give up: only the time-out ends the wait.
+A control plane that changes hands is a reason to ask again, not to give up: only the time-out ends the wait,
+or that it cannot become true any more (`Missed`).
 """
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from holdfast.cli import say
 from holdfast.cli.client import Unanswered
 
 EVERY_S = 0.2
+FOR_EVER_MS = 0
 
-Look = Callable[[], tuple[bool, str]]  # is it so, and how far is it
+
+class Seen(NamedTuple):
+    """One look."""
+
+    done: bool
+    how_far: str
+    settling: bool = False  # true already, and watched for a moment: time decides, and not a change
 
 
-def until(look: Look, timeout_ms: int, what: str, hint: str = "") -> str:
+Look = Callable[[], Seen]
+Pause = Callable[[float], None]  # until something may have changed, or so many seconds at most
+
+
+class Missed(Unanswered):
+    """It cannot become true any more."""
+
+    def __init__(self, error: str, hint: str = "", program: int | None = None) -> None:
+        super().__init__([error], hint, status=1)
+        self.program = program  # the exit code of the program that failed, where that is why
+
+
+def until(look: Look, timeout_ms: int, what: str, hint: str = "", pause: Pause | None = None) -> str:
     """How far it is at last, for the command to say: said here as well, it would be read twice. Ends the
-    command with exit code 1 when the time is over."""
-    ends = time.monotonic() + timeout_ms / 1000
+    command with exit code 3 when the time is over."""
+    ends = time.monotonic() + timeout_ms / 1000 if timeout_ms != FOR_EVER_MS else float("inf")
     with _progress() as tell:
-        while True:
-            try:
-                done, how_far = look()
-            except Unanswered as error:
-                if not error.may_pass:
-                    raise
-                done, how_far = False, str(error)
-            if done:
-                break
-            tell(how_far)
-            if time.monotonic() >= ends:
-                break
-            time.sleep(EVERY_S)
-    if not done:
-        say.fail([f"{what} after {timeout_ms / 1000:g} s: {how_far}"], hint, say.FAILED)
-    return how_far
+        seen = _seen(look)
+        while not seen.done and (left := ends - time.monotonic()) > 0:
+            tell(seen.how_far)
+            if pause is None or seen.settling:
+                time.sleep(min(EVERY_S, left))
+            else:
+                pause(left)
+            seen = _seen(look)
+    if not seen.done:
+        say.fail([f"{what} after {timeout_ms / 1000:g} s: {seen.how_far}"], hint, say.TIMED_OUT)
+    return seen.how_far
+
+
+def _seen(look: Look) -> Seen:
+    try:
+        return look()
+    except Unanswered as error:
+        if not error.may_pass:
+            raise
+        return Seen(False, str(error), settling=True)
 
 
 @contextmanager

@@ -1,0 +1,71 @@
+"""What people and CI do with work that ends, fails and changes, against a real control plane with real
+nodes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli_rig import Holdfast, Told, called, without_environment
+from tests.live_fleet import PATIENCE_S, running
+
+TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\nrestart: { limit: 1 }\n"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("fleet") / "state"
+    with running(folder, "up", "--nodes", "2"):
+        yield folder
+
+
+@pytest.fixture
+def holdfast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Holdfast:
+    without_environment(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+    def run(folder: Path, *words: object) -> Told:
+        monkeypatch.setenv("HOLDFAST_DIR", str(folder))
+        return called(capsys, monkeypatch, *words)
+
+    return run
+
+
+def job(folder: Path, name: str, command: str) -> Path:
+    file = folder / f"{name}.yaml"
+    file.write_text(f"kind: job\nname: {name}\ncommand: {command}\n{TINY}")
+    return file
+
+
+def test_ci_waits_for_a_job_and_goes_by_its_end(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
+    assert holdfast(fleet, "apply", job(tmp_path, "good", "sleep 0.5")).code == 0
+    assert holdfast(fleet, "apply", job(tmp_path, "bad", "sleep 0.5; exit 7")).code == 0
+    good = holdfast(fleet, "wait", "good", "--timeout", "60s")
+    assert (good.code, good.out) == (0, "good is done\n")
+    bad = holdfast(fleet, "wait", "bad", "--timeout", "60s")
+    assert bad.code == 1
+    assert "error: bad has failed: 1 gave up (its program failed 1 times in a row: exit code 7)" in bad.err
+    assert holdfast(fleet, "wait", "bad", "--exit-code").code == 7
+    assert holdfast(fleet, "delete", "good", "bad", "--wait").code == 0
+    assert holdfast(fleet, "wait", "good", "bad", "--for", "gone", "--timeout", "60s").code == 0
+
+
+def test_ctrl_c_ends_a_wait_at_once_and_leaves_the_job_alone(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    assert holdfast(fleet, "apply", job(tmp_path, "long", "sleep 600"), "--wait").code == 0
+    command = [sys.executable, "-m", "holdfast.cli.main", "wait", "long"]
+    environment = {**os.environ, "HOLDFAST_DIR": str(fleet)}
+    waits = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path)
+    assert waits.stderr is not None
+    assert waits.stderr.readline() == "long: 1 running, 0 of 1 done\n"
+    waits.send_signal(signal.SIGINT)
+    _, errors = waits.communicate(timeout=PATIENCE_S)
+    assert (waits.returncode, errors) == (130, "")
+    assert holdfast(fleet, "wait", "long", "--timeout", "100ms").code == 3
+    assert holdfast(fleet, "wait", "long", "--for", "ready", "--timeout", "60s").code == 0
+    assert holdfast(fleet, "delete", "long", "--wait").code == 0
