@@ -63,15 +63,15 @@ class Gateway:
         self.said: dict[Signal, float] = {}
         self.heard_at: Instant = setup.at  # when a leader last took a word of it, and which
         self.heard_by: Mind | None = None
-        self.open = True  # until the service is deleted
+        self.open = True  # while the service is there
         sim.kernel.at(setup.at + load.every_ms, self.count)
 
     # what is asked and answered
 
     def count(self) -> None:
+        self.sim.kernel.after(self.load.every_ms, self.count)
         if not self.open:
             return
-        self.sim.kernel.after(self.load.every_ms, self.count)
         now = self.sim.kernel.now
         passed, self.counted_at = now - self.counted_at, now
         self.replica_ms += passed * sum(map(bool, self.sim.fleet.active.get(self.name, {}).values()))
@@ -162,6 +162,16 @@ class Gateway:
 
     def close(self) -> None:
         self.open = False
+
+    def reopen(self) -> None:
+        """The service is applied again."""
+        if not self.open:
+            self.open, self.counted_at = True, self.sim.kernel.now
+            self.waiting.clear()
+
+    def forgotten(self) -> None:
+        """That the service was deleted is journalled: the size that it had says nothing of the next one."""
+        self.wanted = self.direction = 0
 
     def result(self) -> Served:
         unit, lasted = self.load.takes_ms, max(1, self.counted_at - self.opened)

@@ -2,8 +2,8 @@
 
 Checked whenever a machine comes into being: no pool has more than its maximum, nothing was asked for above
 its price ceiling, and all that is there costs no more an hour than it may. Checked all the time: the bill of
-the month. A spot machine counts at the lower of what it was asked for and what it costs now, because nobody
-is asked before a market becomes dearer.
+the month. A spot machine counts at the lowest of what it was asked for, what it costs now and what its
+provider last listed, because nobody is asked before a market becomes dearer, or told before the next list.
 
 Checked at the end, from the journal alone and without the core's own sums:
 
@@ -22,13 +22,15 @@ Where a control plane's clock was set, spans are not compared with what really w
 what it has is not held to its maximum or budget either: nobody could know.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.core import money
 from holdfast.model import event as ev
 from holdfast.model.action import LaunchNode, TerminateNode
+from holdfast.model.market import key_of
 from holdfast.model.money import Budget
 from holdfast.model.plan import Plan
 from holdfast.model.pool import Offer, Pool
@@ -44,10 +46,11 @@ LOOK_MS = 10 * SECOND  # at the bill of the month
 HELPLESS_MS = 15 * MINUTE  # after trouble with a provider or a leader, money may have run out meanwhile
 MONTH_MS = 31 * DAY  # stories begin in January
 A_TURN_MS = SECOND
-MARGIN_MICRO_USD = 50_000  # of the month, by which the books may be above the bills
 SURELY_FAILED = ("CapacityShort", "Denied", "Throttled")
 LATE_MS = 5 * MINUTE  # after a launch was given up its machine may still come
 REPEATED = "again."  # what a new leader asks for once more may have worked the first time
+
+Launch = tuple[Pool, Offer]
 
 
 class Span(msgspec.Struct):
@@ -77,6 +80,7 @@ class Ledger:
         self.helpless_until: Instant = 0
         self.overdrawn: set[str] = set()
         self.told: set[str] = set()
+        self.listed: dict[str, MicroUsd] = {}  # the price of each offer in the last list that had it
         for provider in sim.providers.values():
             provider.made = self.made
         budgets = [sim.scenario.policy.budget, *(pool.budget for pool in self.pools.values())]
@@ -119,7 +123,17 @@ class Ledger:
     def _rate(self, pool: Pool) -> MicroUsd:
         provider = self._provider(pool)
         mine = [machine for machine in provider.machines.values() if machine.pool == pool.name]
-        return sum(min(m.request.price_micro_usd, provider.price_of(m)) for m in mine)
+        return sum(self._least(provider, machine) for machine in mine)
+
+    def _least(self, provider: SimProvider, machine: Machine) -> MicroUsd:
+        request, costs = machine.request, provider.price_of(machine)
+        listed = self.listed.get(key_of(request.pool, request.offer), costs) if request.spot else costs
+        return min(request.price_micro_usd, costs, listed)
+
+    def journalled(self, entry: ev.OffersListed) -> None:
+        """What a control plane knows of prices."""
+        for offer in entry.offers or ():
+            self.listed[key_of(entry.pool, offer.name)] = offer.price_micro_usd
 
     # the month
 
@@ -187,25 +201,33 @@ class Ledger:
         return all(trouble.fault in OF_SIGNALS for trouble in self.sim.scenario.troubles)
 
 
-def may_be_paid(sim: "Simulation", world: World, pool: Pool, offer: Offer) -> bool:
-    """Would one more be within the ceiling and the budgets, by what providers bill and what is asked for?"""
+def may_be_paid(
+    sim: "Simulation", world: World, pool: Pool, offer: Offer, chosen: Sequence[Launch], now: Instant
+) -> bool:
+    """Would one more be within the ceiling and the budgets, beside what else is to be launched?"""
     if pool.price_max_micro_usd is not None and offer.price_micro_usd > pool.price_max_micro_usd:
         return False
     pools = tuple(
         setup.pool for setup in sim.scenario.pools
     )  # those that were deleted have cost something too
     limits = ((sim.scenario.policy.budget, pools), (pool.budget, (pool,)))
-    return not offer.price_micro_usd or all(_has_room(sim, world, *limit, offer) for limit in limits)
+    new = [*chosen, (pool, offer)]
+    return not offer.price_micro_usd or all(_has_room(world, *limit, new, now) for limit in limits)
 
 
-def _has_room(sim: "Simulation", world: World, budget: Budget, pools: tuple[Pool, ...], offer: Offer) -> bool:
-    """An hour of everything must be left of the month."""
+def _has_room(
+    world: World, budget: Budget, pools: tuple[Pool, ...], new: Sequence[Launch], now: Instant
+) -> bool:
+    """An hour of everything must be left of the month, by the books: `audit` has found them right. They are
+    above the bills where spot became cheaper and its provider lists no prices."""
+    names = {pool.name for pool in pools}
     nodes = [world.nodes[name] for pool in pools for name in world.in_pool.get(pool.name, ())]
-    rate = sum(node.price_micro_usd for node in nodes) + offer.price_micro_usd
+    rate = sum(node.price_micro_usd for node in nodes)
+    rate += sum(offer.price_micro_usd for pool, offer in new if pool.name in names)
     if budget.hour_micro_usd is not None and rate > budget.hour_micro_usd:
         return False
-    bill = sum(sim.providers[pool.provider].bill(pool.name).micro_usd for pool in pools)
-    return budget.month_micro_usd is None or bill + rate + MARGIN_MICRO_USD <= budget.month_micro_usd
+    spent = money.spent_in_month(world, tuple(names), now)
+    return budget.month_micro_usd is None or spent + rate <= budget.month_micro_usd
 
 
 def _lives(provider: SimProvider) -> Iterator[tuple[Machine, Instant, bool]]:
@@ -277,12 +299,13 @@ class Books:
         span.closed = at
 
     def _listed(self, pool: str, offers: tuple[Offer, ...], at: Instant) -> None:
-        """Spot costs what it costs now, if that is known."""
+        """Spot costs what it costs now, if that is known. What is still being asked for keeps the price at
+        which it was asked for, so that it can be paid back to the unit."""
         if not self.pools[pool].lists_offers:
             return
         self.offers[pool] = offers
         prices = {offer.name: offer.price_micro_usd for offer in offers if offer.spot}
         for span in self.open.values():
-            if span.pool == pool and span.spot and span.offer in prices:
+            if span.pool == pool and span.spot and not span.launching and span.offer in prices:
                 span.settle(at)
                 span.price_micro_usd = prices[span.offer]

@@ -19,7 +19,7 @@ from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import MINUTE, SECOND, Instant, seconds
 from holdfast.model.workload import Needs, Service, Spread, Sweep, Training, Workload, wanted
 from holdfast.model.world import World
-from holdfast.sim.ledger import may_be_paid
+from holdfast.sim.ledger import Launch, may_be_paid
 from holdfast.sim.leftovers import left_behind
 
 if TYPE_CHECKING:
@@ -203,28 +203,36 @@ def _coming(world: World) -> list[Bin]:
 def _launchable(
     sim: "Simulation", world: World, needs: Needs, apart: Apart | None, most: int, now: Instant
 ) -> int:
-    """How many more would fit on new nodes, one each, of pools that have not failed lately."""
-    found = 0
-    for pool in world.pools.values():
-        if not pool.can_launch or now < world.pool_states[pool.name].retry_at + A_MOMENT_MS:
-            continue
-        left, new = pool.max - len(world.in_pool[pool.name]), _new(sim, world, pool, now)
-        while left > 0 and found < most and Bins(new).fill(needs, 1, one_each=True, apart=apart):
-            left, found = left - 1, found + 1
-            new = _new(sim, world, pool, now)
-    return found
+    """How many more would fit on new nodes, one each, the cheapest first, and all of them paid together."""
+    chosen: list[Launch] = []
+    while len(chosen) < most:
+        for launch in _new(sim, world, chosen, now):
+            if Bins([Bin.new(*launch)]).fill(needs, 1, one_each=True, apart=apart):
+                chosen.append(launch)
+                break
+        else:
+            break
+    return len(chosen)
 
 
-def _new(sim: "Simulation", world: World, pool: Pool, now: Instant) -> list[Bin]:
-    """What may be paid for, is to be had, and did not fail a moment ago."""
-    offers = [
-        offer
+def _new(sim: "Simulation", world: World, chosen: list[Launch], now: Instant) -> list[Launch]:
+    """What may be paid for beside what is chosen, is to be had, and did not fail a moment ago."""
+    found = [
+        (pool, offer)
+        for pool in world.pools.values()
+        if _has_a_place(world, pool, chosen, now)
         for offer in world.offers[pool.name]
-        if may_be_paid(sim, world, pool, offer)
-        and sim.providers[pool.provider].has(pool.name, offer.name)
+        if may_be_paid(sim, world, pool, offer, chosen, now)
+        and sim.providers[pool.provider].left(pool.name, offer.name) > chosen.count((pool, offer))
         and not _failed_lately(world, pool, offer, now)
     ]
-    return [Bin.new(pool, offer) for offer in offers]
+    return sorted(found, key=lambda launch: launch[1].price_micro_usd)
+
+
+def _has_a_place(world: World, pool: Pool, chosen: list[Launch], now: Instant) -> bool:
+    if not pool.can_launch or now < world.pool_states[pool.name].retry_at + A_MOMENT_MS:
+        return False
+    return len(world.in_pool[pool.name]) + sum(one is pool for one, _ in chosen) < pool.max
 
 
 def _failed_lately(world: World, pool: Pool, offer: Offer, now: Instant) -> bool:

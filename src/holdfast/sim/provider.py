@@ -236,11 +236,16 @@ class SimProvider:
         return tuple(m for m in self.machines.values() if m.pool == pool and m.request.offer == offer)
 
     def has(self, pool: str, offer: str) -> bool:
-        if len(self.machines) >= self.traits.capacity or self.kernel.now < self.short_until:
-            return False
-        return pool not in self.markets or (
-            len(self._at(pool, offer)) < self._track(pool, offer).left(self.kernel.now)
-        )
+        return self.left(pool, offer) > 0
+
+    def left(self, pool: str, offer: str) -> int:
+        """How many more of it can be had."""
+        if self.kernel.now < self.short_until:
+            return 0
+        most = self.traits.capacity - len(self.machines)
+        if pool not in self.markets:
+            return most
+        return min(most, self._track(pool, offer).left(self.kernel.now) - len(self._at(pool, offer)))
 
     def _price(self, pool: str, offer: str, otherwise: MicroUsd, at: Instant | None = None) -> MicroUsd:
         when = self.kernel.now if at is None else at

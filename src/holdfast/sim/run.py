@@ -390,6 +390,8 @@ class Simulation:
         version = max(workload.version, self.fleet.workloads[workload.name].version)
         workload = self.fleet.workloads[workload.name] = replace(workload, version=version)
         self.truth.apply(workload.name)
+        if workload.name in self.gateways:
+            self.gateways[workload.name].reopen()
         self.say(ev.WorkloadApplied(at=0, workload=workload))
 
     def say(self, event: ev.Event) -> None:
@@ -431,6 +433,10 @@ class Simulation:
                 self._drop_link(entry.node)
             elif isinstance(entry, ev.DemandJudged) and entry.workload in self.gateways:
                 self.gateways[entry.workload].judged(control.mind, entry.wanted)
+            elif isinstance(entry, ev.WorkloadDeleted) and entry.workload in self.gateways:
+                self.gateways[entry.workload].forgotten()
+            elif isinstance(entry, ev.OffersListed):
+                self.ledger.journalled(entry)
             elif isinstance(entry, Plan):
                 for action in entry.actions:
                     if isinstance(action, TerminateNode | ResetNode):
