@@ -201,4 +201,4 @@ async def test_what_a_job_has_saved_is_told_once_and_what_a_service_says_is_not(
         ("job/0.1", "saved", 5_000)
     ]
     (event,) = events_of(hands.machine.reports, "n1", 7)
-    assert event == CheckpointSaved(at=7, replica="job/0.1", progress_ms=5_000)
+    assert event == CheckpointSaved(at=7, replica="job/0.1", progress_ms=5_000, node="n1")

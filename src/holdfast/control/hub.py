@@ -256,8 +256,9 @@ class Hub:
             case Noticed(left_ms=left, own=own):
                 term.post(ev.SpotNoticed(at=term.now, node=node, deadline=term.now + left, own=own))
             case Found(finding=finding):
-                if finding.node == node:
-                    term.post(ev.FindingRaised(at=term.now, finding=replace(finding, at=term.now)))
+                taken = session.intake.finding(term.mind.world, node, finding)
+                if taken is not None:
+                    term.post(ev.FindingRaised(at=term.now, finding=replace(taken, at=term.now)))
             case LogPart(request=number):
                 if number in self._logs and self._logs[number][0] is session:
                     _put(self._logs[number][1], message)
@@ -271,7 +272,8 @@ class Hub:
         self._reported[node] = max(known, before)
         fresh = message.reports[max(0, known - message.first) :]
         self.last_words.keep(_tails(term, node, message))
-        term.post(*events_of(fresh, node, now), done=lambda _: session.send(Noted(before)))
+        own = session.intake.own(term.mind.world, node, fresh)
+        term.post(*events_of(own, node, now), done=lambda _: session.send(Noted(before)))
 
     # desired sets
 

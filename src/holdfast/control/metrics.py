@@ -60,6 +60,12 @@ class Metrics:
         self.refused = Counter(
             "holdfast_refused_agents", "Agents that were turned away.", ["code"], registry=registry
         )
+        self.dropped = Counter(
+            "holdfast_dropped_reports",
+            "Messages of agents that were dropped before the journal, by reason.",
+            ["reason"],
+            registry=registry,
+        )
         self._suspects: set[str] = set()
 
     def journalled(self, entries: Iterable[object]) -> None:

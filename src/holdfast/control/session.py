@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import structlog
 
+from holdfast.control.intake import JOURNALLED, Intake
 from holdfast.model.policy import Policy
-from holdfast.model.resources import Resources
+from holdfast.model.resources import NODE_MAX, Resources
 from holdfast.wire import frame
 from holdfast.wire.identity import NONCE_BYTES
 from holdfast.wire.messages import (
@@ -29,6 +30,7 @@ from holdfast.wire.messages import (
     Moved,
     Noticed,
     Refused,
+    Reports,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ KEEP_ALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_MS),
 )
-NUMBER_MAX = 1 << 40  # CPUs, MiB, milliseconds: no machine has more, and the world's columns hold no more
+PORT_MAX = (1 << 16) - 1
+LEFT_MS_MAX = 1 << 40
 DEAF_BEATS = 3  # a node that has heard none of our last answers does not count: it will connect anew
 
 log = structlog.get_logger("holdfast.hub")
@@ -63,6 +66,9 @@ class Session(asyncio.Protocol):
         self.planes: tuple[str, ...] = ()  # that it was told of: control planes
         self._reader = frame.Reader(FromAgent, frame.FROM_AGENT_MAX)
         self._transport: asyncio.Transport | None = None
+        self.intake = Intake(hub.metrics, hub.clock.monotonic)
+        self._paused = False  # reading, by the rate limit
+        self._drain: asyncio.TimerHandle | None = None  # of what the rate limit holds back
         self.peer = "?"
 
     # the connection
@@ -78,6 +84,8 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._drain is not None:
+            self._drain.cancel()
         self.hub.closed(self)
 
     def pause_writing(self) -> None:
@@ -99,13 +107,31 @@ class Session(asyncio.Protocol):
             self._beat(message)
             return
         _check_numbers(message)
-        if self.node:
+        if self.node and isinstance(message, JOURNALLED):
+            self.intake.put(message)
+            self._pass_on()
+        elif self.node:
             self.hub.received(self, message)
         elif type(message) is Hello and self.hello is None:
             self.hello = message
             self.hub.greeted(self, message)
         else:
             raise frame.BadFrame(f"{type(message).__name__} before it was welcomed")
+
+    def _pass_on(self) -> None:
+        """What the rate limit lets through now. Nothing more is read while much of it waits."""
+        if self._drain is not None:
+            self._drain.cancel()
+            self._drain = None
+        for message in self.intake.take():
+            self.hub.received(self, message)
+        if self._transport is None or self._transport.is_closing():
+            return
+        if wait := self.intake.wait_s:
+            self._drain = asyncio.get_running_loop().call_later(wait, self._pass_on)
+        if self.intake.full != self._paused:
+            self._paused = self.intake.full
+            self._transport.pause_reading() if self._paused else self._transport.resume_reading()
 
     def _beat(self, beat: Beat) -> None:
         if not self.node:
@@ -144,13 +170,16 @@ class Session(asyncio.Protocol):
 
 def _check_numbers(message: msgspec.Struct) -> None:
     """What a node says of itself is believed and counted with, so it must be something that can be."""
-    numbers: tuple[int, ...] = ()
+    numbers: tuple[tuple[int, int], ...] = ()
     match message:
-        case Hello(capacity=Resources(cpu_milli=cpu, memory_mib=memory, gpu_milli=gpu)):
-            numbers = (cpu, memory, gpu)
+        case Hello(capacity=Resources(cpu_milli=cpu, memory_mib=memory, gpu_milli=gpu), probe_port=port):
+            largest = (NODE_MAX.cpu_milli, NODE_MAX.memory_mib, NODE_MAX.gpu_milli, PORT_MAX)
+            numbers = tuple(zip((cpu, memory, gpu, port), largest, strict=True))
         case Noticed(left_ms=left):
-            numbers = (left,)
+            numbers = ((left, LEFT_MS_MAX),)
+        case Reports(reports=reports):
+            numbers = tuple((report.port, PORT_MAX) for report in reports)
         case _:
             pass
-    if any(not 0 <= number <= NUMBER_MAX for number in numbers):
+    if any(not 0 <= number <= most for number, most in numbers):
         raise frame.BadFrame(f"{type(message).__name__} with numbers that cannot be: {numbers}")

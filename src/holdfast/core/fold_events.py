@@ -18,6 +18,7 @@ from holdfast.model.demand import Demand, Start
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
 from holdfast.model.place import Level as Domain
 from holdfast.model.replica import LIVE, Phase, Replica, State
+from holdfast.model.resources import Resources
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict, Word
 from holdfast.model.workload import Job, Restart, Workload
@@ -211,9 +212,15 @@ def _is_noticed(world: World, node: Node) -> bool:
 
 def _resized(world: World, node: Node, event: ev.NodeJoined) -> Node:
     """A machine may come back larger or smaller; that counts when nothing of the old size runs there."""
-    if event.capacity is None or event.capacity == node.capacity or world.on_node.get(node.id):
+    if event.capacity is None or world.on_node.get(node.id):
         return node
-    return replace(node, capacity=event.capacity)
+    return replace(node, capacity=_offered(world, node.pool, node.offer, event.capacity))
+
+
+def _offered(world: World, pool: str, offer: str, capacity: Resources) -> Resources:
+    """A node has no more than what its offer has, whatever it reports: else it would attract all the work."""
+    known = next((each for each in world.offers.get(pool, ()) if each.name == offer), None)
+    return capacity if known is None else capacity.bounded_by(known.capacity)
 
 
 def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
@@ -229,7 +236,7 @@ def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
         pool=pool.name,
         offer=event.offer,
         place=event.place,
-        capacity=event.capacity,
+        capacity=event.capacity.bounded_by(offer.capacity) if offer else event.capacity,
         price_micro_usd=offer.price_micro_usd if offer else 0,
         spot=offer.spot if offer else False,
         state=NodeState.BOOTING,
@@ -384,8 +391,8 @@ def _replica(
     world: World, event: ev.ReplicaStarted | ev.ReplicaReady | ev.ReplicaEnded | ev.CheckpointSaved
 ) -> None:
     replica = world.replicas.get(event.replica)
-    if replica is None:
-        return
+    if replica is None or (event.node and event.node != replica.node):
+        return  # a node speaks for its own replicas only
     match event:
         case ev.ReplicaStarted(at=at, port=port):
             if replica.state is State.PLACED:

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from holdfast.model.resources import GPU, NODE_MAX
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 
 UNITS_MS = {"ms": 1, "s": SECOND, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
@@ -129,7 +130,7 @@ def _mebibytes(value: object) -> int:
     found = re.fullmatch(rf"\s*({NUMBER})\s*([KMGT]i?B)\s*", value) if isinstance(value, str) else None
     if not found:
         raise ValueError
-    return int(_within(float(found[1]) * UNITS_BYTES[found[2]] / MIB, 1, 1024**3))
+    return int(_within(float(found[1]) * UNITS_BYTES[found[2]] / MIB, 1, NODE_MAX.memory_mib))
 
 
 def _show_memory(mib: int) -> str:
@@ -155,14 +156,14 @@ def _share(value: object) -> float:
 
 
 def _gpu_milli(value: object) -> int:
-    gpus = _within(_number(value), 0, 1024)
+    gpus = _within(_number(value), 0, NODE_MAX.gpu_milli // GPU)
     if gpus > 1 and not gpus.is_integer():
         raise ValueError
-    return round(gpus * 1000)
+    return round(gpus * GPU)
 
 
 def _cpu_milli(value: object) -> int:
-    return round(_within(_number(value), 0.001, 10_000) * 1000)
+    return round(_within(_number(value), 0.001, NODE_MAX.cpu_milli / 1000) * 1000)
 
 
 def _text(value: object) -> str:

@@ -148,6 +148,7 @@ class ReplicaEnded(Happened, frozen=True):
 class CheckpointSaved(Happened, frozen=True):
     replica: str
     progress_ms: Millis
+    node: str = ""  # that reported it; journals written before it was noted have none
 
 
 class FindingRaised(Happened, frozen=True):

@@ -26,6 +26,15 @@ class Resources(msgspec.Struct, frozen=True):
         """Would a GPU of this kind do? `gpu_kind` may name several: "h100|a100"."""
         return not self.gpu_kind or kind in self.gpu_kind.split("|")
 
+    def bounded_by(self, most: "Resources") -> "Resources":
+        """No more than `most` of each; what `most` leaves at 0 is not bounded."""
+        return Resources(
+            min(self.cpu_milli, most.cpu_milli or self.cpu_milli),
+            min(self.memory_mib, most.memory_mib or self.memory_mib),
+            min(self.gpu_milli, most.gpu_milli or self.gpu_milli),
+            self.gpu_kind,
+        )
+
     def within(self, other: "Resources") -> bool:
         """Could this ever fit on an empty node that has `other`?"""
         return (
@@ -34,3 +43,7 @@ class Resources(msgspec.Struct, frozen=True):
             and self.gpu_milli <= other.gpu_milli
             and (not self.gpu_milli or self.takes_kind(other.gpu_kind))
         )
+
+
+NODE_MAX = Resources(cpu_milli=10_000_000, memory_mib=1 << 30, gpu_milli=1_024 * GPU)
+"""Of one node. The world keeps a column for each GPU of the largest node, so this bounds its memory too."""

@@ -1,0 +1,121 @@
+"""A node that is enrolled and lies: about the replicas of others, about its size, and at full speed."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.control import intake
+from holdfast.core.node import Report
+from holdfast.model.event import Ended, FindingRaised
+from holdfast.model.finding import Finding, Severity
+from holdfast.model.resources import NODE_MAX, Resources
+from holdfast.model.workload import Job, Needs, Workload
+from holdfast.wire.messages import Found, Reports
+from tests.planes import World, apply, until, within
+
+SMALL = Needs(Resources(100, 64))
+FORGED = [
+    Report("once/0.1", "ended", Ended.STOPPED, why="forged"),
+    Report("once/0.1", "ended", Ended.DONE, why="forged"),
+    Report("once/0.1", "ended", Ended.FAILED, why="forged"),
+    Report("once/0.1", "started", port=4711),
+    Report("once/0.1", "saved", progress_ms=10**9),
+]
+
+
+def dropped(plane: Any, reason: str) -> float:
+    count = plane.metrics.get_sample_value("holdfast_dropped_reports_total", {"reason": reason})
+    return count or 0.0
+
+
+async def one_job(world: World, plane: Any) -> tuple[Any, Any]:
+    """The agent on whose node the job runs, and another."""
+    agents = await world.joined(plane, "n1", "n2")
+    await apply(plane, Workload("once", Job(), SMALL))
+    await until(lambda: "once/0.1" in plane.world.replicas and plane.world.replicas["once/0.1"].ready_at)
+    home = plane.world.replicas["once/0.1"].node
+    owner, other = agents if home == "n1" else agents[::-1]
+    return owner, other
+
+
+@pytest.mark.parametrize("forged", FORGED, ids=lambda report: f"{report.what}-{report.how}")
+async def test_a_node_speaks_for_its_own_replicas_only(forged: Report) -> None:
+    world = World()
+    async with world.plane() as plane:
+        _, rogue = await one_job(world, plane)
+        before, length = plane.world.replicas["once/0.1"], plane.length
+        rogue.send(Reports(rogue.machine.first_report + len(rogue.machine.reports), (forged,)))
+        await until(lambda: dropped(plane, "foreign_replica") == 1)
+        await until(lambda: rogue.acks >= 2)
+        assert plane.world.replicas["once/0.1"] == before
+        assert plane.world.slots["once/0"].progress_ms == 0
+        assert list(plane.world.of_slot["once/0"]) == ["once/0.1"], "no second copy was started"
+        written = await plane.store.read(length)
+        assert not [entry for entry in written if getattr(entry, "replica", "") == "once/0.1"]
+
+
+async def test_the_reports_of_the_node_itself_still_count() -> None:
+    world = World()
+    async with world.plane() as plane:
+        owner, _ = await one_job(world, plane)
+        first = owner.machine.first_report + len(owner.machine.reports)
+        owner.send(Reports(first, (Report("once/0.1", "ended", Ended.DONE),)))
+        await until(lambda: "once/0.1" not in plane.world.replicas)
+        assert dropped(plane, "foreign_replica") == 0
+
+
+async def test_findings_are_bounded_in_number_and_size_and_about_the_node_itself() -> None:
+    world = World()
+    async with world.plane() as plane:
+        rogue, _ = await world.joined(plane, "n1", "n2")
+        long = "x" * 100_000
+        for number in range(3 * intake.FINDINGS_MAX):
+            rogue.send(Found(Finding(f"{number}{long}", "n1", Severity.NOTE, 1.0, long, 0, long)))
+        rogue.send(Found(Finding("slander", "n2", Severity.REPLACE, 1.0, "forged", 0)))
+        await until(lambda: dropped(plane, "foreign_finding") == 1)
+        assert dropped(plane, "too_many_findings") == 2 * intake.FINDINGS_MAX
+        await until(lambda: len(plane.world.findings) == intake.FINDINGS_MAX)
+        assert {node for node, _ in plane.world.findings} == {"n1"}
+        for finding in plane.world.findings.values():
+            assert len(finding.name) <= intake.NAME_MAX
+            assert max(len(finding.evidence), len(finding.remedy)) <= intake.TEXT_MAX
+
+
+async def test_a_node_that_reports_at_full_speed_is_held_back_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "BURST", 50.0)
+    monkeypatch.setattr(intake, "PER_S", 20.0)
+    world = World()
+    async with world.plane() as plane:
+        owner, rogue = await one_job(world, plane)
+        length, began = plane.length, plane.now()
+        flood = Found(Finding("noise", rogue.node, Severity.NOTE, 1.0, "x", 0))
+        for _ in range(2_000):
+            rogue.send(flood)
+            if rogue.ended.is_set():
+                break
+        await asyncio.sleep(1.0)
+        first = owner.machine.first_report + len(owner.machine.reports)
+        owner.send(Reports(first, (Report("once/0.1", "ended", Ended.DONE),)))
+        await until(lambda: "once/0.1" not in plane.world.replicas)
+        seconds = (plane.now() - began) / 1000
+        noise = [entry for entry in await plane.store.read(length) if isinstance(entry, FindingRaised)]
+        assert len(noise) <= 50 + 20 * seconds + 1, "the journal grows no faster than the rate limit"
+
+
+@pytest.mark.parametrize(
+    "capacity", [Resources(1_000, 1_024, NODE_MAX.gpu_milli + 1, "h100"), Resources(2**40, 1)]
+)
+async def test_a_node_that_claims_more_than_a_file_may_is_turned_away(capacity: Resources) -> None:
+    world = World()
+    async with world.plane() as plane:
+        await world.joined(plane, "n1")
+        term = plane._term
+        boaster = await world.known("n2")
+        world.fleet.capacity = capacity
+        await world.connect(boaster, plane)
+        await within(boaster.ended.wait())
+        assert plane._term is term
+        assert "n2" not in plane.world.nodes
