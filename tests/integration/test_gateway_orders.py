@@ -78,9 +78,10 @@ async def replicas(book: Path, count: int) -> AsyncIterator[list[Replica]]:
             await each.kill()
 
 
-def orders(*replicas: Replica, **more: object) -> settings.Service:
+def orders(*replicas: Replica) -> settings.Service:
+    """As its file would say it without `models`."""
     upstreams = tuple(settings.Upstream(each.url) for each in replicas)
-    return settings.Service(name="orders", models=(), prefixes=("/orders",), upstreams=upstreams, **more)  # type: ignore[arg-type]
+    return settings.Service("orders", models=("orders",), prefixes=("/orders",), upstreams=upstreams)
 
 
 def carried_out(book: Path) -> Counter[str]:

@@ -84,9 +84,11 @@ def test_who_leaves_is_told_apart_from_who_is_lost() -> None:
 def test_a_service_answers_for_its_name_or_for_what_it_says() -> None:
     (service,) = view(fleet(Service(1, serves=Serves()), "a").world).services
     assert (service.name, service.models, service.concurrent) == ("llm", ("llm",), 0)
+    assert not service.names_models, "what is sent to it may be no question to a model"
     serves = Serves(("m-*",), ("h",), ("/p",), "/health", 8)
     (service,) = view(fleet(Service(1, serves=serves), "a").world).services
     assert (service.models, service.hosts, service.prefixes) == (("m-*",), ("h",), ("/p",))
+    assert service.names_models
     assert (service.probe, service.concurrent) == ("/health", 8)
 
 

@@ -480,7 +480,7 @@ class Orders(Served):
     """A service without models, whose connections have all been used before."""
 
     def __init__(self) -> None:
-        super().__init__(models=(), prefixes=("/orders",))
+        super().__init__(models=("orders",), prefixes=("/orders",))
         self.started: list[Any] = []
         self.worker.connector = SimpleNamespace(start=self.started.append)  # type: ignore[assignment]
         for up in self.ups:
@@ -514,12 +514,20 @@ def test_what_was_sent_is_retried_only_if_to_carry_it_out_twice_is_as_good_as_on
     assert (b'"code":"outcome_unknown"' in served.wire.written) is not repeats
 
 
+def test_a_service_that_names_its_models_retries_all_that_is_sent_to_it() -> None:
+    served = Orders()
+    served.change(models=("toy",), names_models=True, prefixes=("/orders",))
+    served.down.data_received(ORDER % b"")
+    lose(served.asked())
+    assert served.started or served.seen_by > 1
+
+
 def test_what_was_never_sent_is_said_not_to_have_been_carried_out() -> None:
     served = Orders()
     for up in served.ups:
         lose(up)
     served.down.data_received(ORDER % b"")
-    served.change(models=(), prefixes=("/orders",), hold=None)
+    served.change(models=("orders",), prefixes=("/orders",), hold=None)
     while served.started:
         served.started.pop().failed(None, "no connection: refused")
     assert b'"code":"upstream_failed"' in served.wire.written

@@ -76,6 +76,7 @@ def test_everything_is_taken_over() -> None:
     (service,) = wanted.services
     assert service.upstreams[0] == settings.Upstream("http://10.0.0.1:8000", "a", 2.0, 1, "sk-up")
     assert service.upstreams[1].url == "unix:/run/x.sock"
+    assert (service.models, service.names_models) == (("llama-*", "other"), True)
     assert service.hold == settings.Hold(5, 100, 3.0)
     assert (service.probe_every_s, service.connect_s, service.total_s) == (0.5, 1.0, 600.0)
     assert wanted.limits == {

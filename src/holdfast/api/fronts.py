@@ -78,6 +78,7 @@ def _service(world: World, name: str) -> Service | None:
     return Service(
         name=name,
         models=serves.models or (name,),
+        names_models=bool(serves.models),
         upstreams=upstreams,
         leaving=tuple(leaving(world, name, {upstream.id for upstream in upstreams})),
         hosts=serves.hosts,

@@ -175,6 +175,7 @@ def _service(form: ServiceForm) -> settings.Service:
     return settings.Service(
         name=form.name,
         models=form.models or (form.name,),
+        names_models=bool(form.models),
         upstreams=tuple(map(_upstream, form.upstreams)),
         hosts=form.hosts,
         prefixes=form.prefixes,

@@ -78,7 +78,7 @@ def _path_wanted(exchange: "Exchange", path: bytes) -> None:
         exchange.answer(Answer(404, "not_found", "nothing here has this path"))
     elif service.settings.open or _known(exchange):
         exchange.service, exchange.of = service, service.of("")
-        exchange.once = not (service.settings.models or repeatable(exchange.down))
+        exchange.once = not (service.settings.names_models or repeatable(exchange.down))
         exchange.cost = 1
         exchange.take(worker.purse, worker.now())
 

@@ -49,6 +49,7 @@ class Service(msgspec.Struct, frozen=True):
     first_byte_s: float = 120.0  # of a stream
     stall_s: float = 60.0
     total_s: float = 3_600.0
+    names_models: bool = False  # its models were written down, and are not its name for want of others
 
 
 class Gateway(msgspec.Struct, frozen=True):

@@ -93,6 +93,7 @@ def _both(service: Service, added: Service) -> Service:
     return replace(
         added,
         models=service.models,
+        names_models=service.names_models,
         hosts=service.hosts,
         prefixes=service.prefixes,
         probe=service.probe or added.probe,
