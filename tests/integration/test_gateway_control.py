@@ -38,7 +38,9 @@ JSON = {"content-type": "application/json"}
 
 async def test_a_key_is_made_shown_rotated_suspended_restored_and_deleted() -> None:
     async with served() as api:
-        made = await api.post("/v1/keys", {"owner": "ann", "team": "t", "limits": {"concurrent": 2}})
+        made = await api.post(
+            "/v1/keys", {"owner": "ann", "team": "t", "new_team": True, "limits": {"concurrent": 2}}
+        )
         key, secret = made["key"], made["secret"]
         assert secret.startswith("sk-hf-")
         assert (key["owner"], key["limits"], key["grade"]) == ("ann", {"concurrent": 2}, "fine")
@@ -65,6 +67,22 @@ async def test_a_key_is_made_shown_rotated_suspended_restored_and_deleted() -> N
         journal = msgspec.json.encode(api.world.store.entries)  # type: ignore[attr-defined]
         assert secret.encode() not in journal
         assert fresh["secret"].encode() not in journal
+
+
+async def test_a_key_for_a_team_or_model_that_is_not_known_is_refused_unless_it_is_said_to_be_new() -> None:
+    async with served() as api:
+        answered(await api.client.put("/v1/limits/team:red", json={"requests_per_min": 60}), 200)
+        refused = await api.post("/v1/keys", {"id": "a", "team": "rde"}, 422)
+        assert (refused["detail"][:31], refused["hint"][:18]) == (
+            "there is no team called rde: no",
+            "Did you mean: red;",
+        )
+        await api.post("/v1/keys", {"id": "a", "models": ["llama"]}, 422)
+        await api.apply(LLM)
+        await api.post("/v1/keys", {"id": "a", "models": ["lla*"], "team": "rde", "new_team": True})
+        await api.post("/v1/keys", {"id": "b", "models": ["x"], "team": "red", "new_model": True})
+        of = {key["id"]: key["in_force"] for key in await api.get("/v1/keys")}
+        assert of == {"a": {}, "b": {"team:red": {"requests_per_min": 60}}}
 
 
 async def test_an_id_is_given_once_and_limits_of_a_key_are_its_own() -> None:

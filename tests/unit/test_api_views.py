@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.api import problems, reads, views
 from holdfast.api.tally import Tally
-from holdfast.core import fold
+from holdfast.core import fold, spelling
 from holdfast.model.event import WorkloadApplied
 from holdfast.model.replica import Phase, Role, Slot, State
 from holdfast.model.workload import Needs, Service, Sweep, Workload
@@ -180,8 +180,8 @@ async def test_others_run_while_a_long_list_is_made() -> None:
 
 def test_a_misspelt_name_is_compared_with_those_that_begin_like_it() -> None:
     names = [f"{letter}-{number:05d}" for letter in "abc" for number in range(20_000)]
-    compared = problems._worth_comparing("b-1234x", names)
-    assert len(compared) == problems.COMPARED_MAX
+    compared = spelling.worth_comparing("b-1234x", names)
+    assert len(compared) == spelling.COMPARED_MAX
     assert {name[:2] for name in compared} == {"b-"}
     assert problems.unknown("node", "b-1234x", names).hint.startswith("Did you mean: b-")
     few = problems.unknown("node", "web1", ["web-1", "db-1"])

@@ -67,3 +67,28 @@ def test_a_gateway_that_left_its_address_and_is_gone_is_told_as_such(
     assert asked == "asking the gateway at http://127.0.0.1:1, by .holdfast-gateway/admin-url"
     assert error.startswith("error: cannot connect to the gateway at http://127.0.0.1:1: ")
     assert "--url" in hint
+
+
+def test_a_key_says_which_limits_hold_for_it_and_that_there_are_none(holdfast: Holdfast) -> None:
+    limits = {"key:ci": {"requests_per_min": 60}, "team:red": {"tokens_per_min": 1000}}
+    more = {"team:red/model:toy": {"concurrent": 2}, "global": {"concurrent": 9}}
+    found = [
+        {"id": "ci", "team": "red", "note": "nightly", "in_force": {**limits, **more}},
+        {"id": "free", "in_force": {}},
+    ]
+    with listening(lambda method, path: gives(found)) as server:
+        told = holdfast("keys", "list", "--gateway", server.url)
+    words = " ".join(told.out.split())
+    assert (
+        "nightly; limits: its own: 60 requests/min; team red: 1,000 tokens/min;"
+        " team red for toy: 2 at a time; all keys: 9 at a time"
+    ) in words
+    assert "limits: none" in words
+
+
+def test_a_new_team_is_said_to_be_new(holdfast: Holdfast) -> None:
+    made = {"key": {"id": "k1", "team": "rde", "in_force": {}}, "secret": "sk-hf-1"}
+    with listening(lambda method, path: gives(made)) as server:
+        told = holdfast("keys", "create", "--team", "rde", "--new-team", "--gateway", server.url)
+        assert b'"new_team":true' in server.asked[-1][3]
+    assert (told.out, "limits: none" in told.err) == ("sk-hf-1\n", True)

@@ -15,7 +15,7 @@ from holdfast.gateway.admin import Admin
 from holdfast.gateway.book import hashed
 from holdfast.gateway.keeper import Keeper
 from holdfast.model.gateway import Limits
-from tests.gateways import key
+from tests.gateways import key, service
 
 
 @asynccontextmanager
@@ -29,7 +29,8 @@ async def admin(state: Path, token: str = "", **more: Any) -> AsyncIterator[tupl
 async def test_a_key_is_made_shown_without_its_hash_and_deleted(tmp_path: Path) -> None:
     async with admin(tmp_path) as (keeper, client):
         made = await client.post(
-            "/v1/keys", json={"id": "ci", "owner": "ann", "models": ["toy"], "ttl_ms": 5000}
+            "/v1/keys",
+            json={"id": "ci", "owner": "ann", "models": ["toy"], "ttl_ms": 5000, "new_model": True},
         )
         assert made.status_code == 201
         assert hashed(made.json()["secret"].encode()) == keeper.ring.get("ci").hash
@@ -105,7 +106,7 @@ async def test_a_token_is_asked_for_except_for_health(tmp_path: Path) -> None:
 async def test_a_rotated_key_is_good_beside_its_successor_until_the_grace_is_over(tmp_path: Path) -> None:
     async with admin(tmp_path) as (keeper, client):
         limits = {"tokens_per_min": 100}
-        await client.post("/v1/keys", json={"id": "ci", "team": "red", "limits": limits})
+        await client.post("/v1/keys", json={"id": "ci", "team": "red", "new_team": True, "limits": limits})
         fresh = (await client.post("/v1/keys/ci/rotate", json={"grace_ms": 1000})).json()["key"]
         old = keeper.ring.get("ci")
         assert (old.replaced_at, old.expires_at) == (fresh["created_ms"], fresh["created_ms"] + 1000)
@@ -224,3 +225,36 @@ async def test_a_full_disk_is_told_and_changes_nothing(
             assert found.status_code == 507, path
             assert "No space left" in found.json()["detail"]
             assert keeper.ring.all() == before, path
+
+
+async def test_a_key_for_a_team_or_model_that_is_not_known_is_refused_unless_it_is_said_to_be_new(
+    tmp_path: Path,
+) -> None:
+    """A misspelt team made a key without any limit."""
+    services = (service("http://127.0.0.1:1"),)
+    limits = {"team:red": Limits(requests_per_min=60), "global": Limits(concurrent=9)}
+    async with admin(tmp_path, services=services, limits=limits) as (keeper, client):
+        refused = await client.post("/v1/keys", json={"id": "a", "team": "rde"})
+        assert (refused.status_code, refused.json()["detail"], refused.json()["hint"]) == (
+            422,
+            "there is no team called rde: nothing would be limited for it",
+            "Did you mean: red; if the team is new: --new-team (new_team: true)",
+        )
+        refused = await client.post("/v1/keys", json={"id": "a", "models": ["tyo"]})
+        assert (refused.status_code, "Did you mean: toy" in refused.json()["hint"]) == (422, True)
+        assert [one.id for one in keeper.ring.all()] == ["test"]
+        for wanted in (
+            {"team": "red", "models": ["toy-7"]},
+            {"team": "rde", "new_team": True},
+            {"team": "rde"},
+        ):
+            assert (await client.post("/v1/keys", json=wanted)).status_code == 201
+        made = await client.post("/v1/keys", json={"id": "b", "team": "red", "limits": {"tokens_total": 5}})
+        shown = {one["id"]: one for one in (await client.get("/v1/keys")).json()}
+        assert made.json()["key"] == shown["b"]
+        assert shown["b"]["in_force"] == {
+            "key:b": {"tokens_total": 5},
+            "team:red": {"requests_per_min": 60},
+            "global": {"concurrent": 9},
+        }
+        assert shown["test"]["in_force"] == {"global": {"concurrent": 9}}

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.core.gateway.quota import Refusal, Standing
 from holdfast.gateway import settings
-from holdfast.gateway.book import SECRET_MAX, Book, hashed, may_use
+from holdfast.gateway.book import SECRET_MAX, Book, hashed
 from holdfast.gateway.heads import standing
 from holdfast.gateway.replies import Answer, refused, scope_words, whole
 from holdfast.gateway.service import Service
-from holdfast.model.gateway import Key
+from holdfast.model.gateway import Key, may_use
 from tests.gateway_twins import Notes
 from tests.gateways import key
 

@@ -295,6 +295,13 @@ services:
             "limits: { teams: { red: { models: { tpy-1: { concurrent: 1 }, toy-1: { concurrent: 1 } } } } }",
             'limits.teams.red.models.tpy-1: expected a model of a service, got "tpy-1"',
         ),
+        (
+            "services: [{ name: x, upstreams: ['http://a'] }]\n"
+            "limits: { teams: { red: { concurrent: 1 }, ml: { concurrent: 1 }, ml2: {} } }\n"
+            f"keys: [{{ id: a, sha256: {DIGEST}, team: rde }}, {{ id: b, sha256: {DIGEST}, team: zz }},"
+            f" {{ id: c, sha256: {DIGEST}, team: ml2 }}]",
+            'keys[0].team: expected a team of limits.teams, got "rde", which has no limits. Did',
+        ),
     ],
 )
 def test_what_could_answer_or_limit_nobody_is_told_where_nobody_else_says_more(text: str, wrong: str) -> None:

@@ -69,6 +69,16 @@ def view(world: World, before: View = NOBODY) -> View:
     )
 
 
+def served(world: World) -> list[str]:
+    """All models that there are."""
+    found: list[str] = []
+    for name in world.fronted:
+        shape = world.workloads[name].shape
+        if isinstance(shape, model.Service) and shape.serves is not None:
+            found += shape.serves.models or (name,)
+    return found
+
+
 def _service(world: World, name: str) -> Service | None:
     shape = world.workloads[name].shape
     if not isinstance(shape, model.Service) or shape.serves is None:

@@ -13,10 +13,12 @@ from starlette.responses import Response
 from holdfast.api import shapes
 from holdfast.api.bodies import KeyWanted, LimitsWanted, Rotation, Suspension
 from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisPlane, give
+from holdfast.api.fronts import served
 from holdfast.api.gate import Operate, Read, ReadFromLeader
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, gives_map
 from holdfast.core.differences import key_differences, limits_differences
+from holdfast.core.gateway.in_force import InForce
 from holdfast.core.gateway.zombie import Row
 from holdfast.model.event import BudgetDrawn, KeyDeleted, KeyPut, LimitsSet
 from holdfast.model.gateway import Key, Limits, inherited, scope_of_key
@@ -40,7 +42,8 @@ router = APIRouter(prefix="/v1", route_class=Operate, tags=["keys and limits"])
 
 @reads.get("/keys", summary="All keys, without their hashes", **gives(KeyShown, "as known", many=True))
 async def keys(plane: ThisPlane) -> Response:
-    return give([shown(key) for key in plane.world.keys.values()])
+    limits = InForce(plane.world.limits)
+    return give([shown(key, limits=limits) for key in plane.world.keys.values()])
 
 
 @told.get(
@@ -62,14 +65,20 @@ async def make_key(edge: ThisEdge, actor: ThisActor, body: KeyWanted) -> Respons
         models=tuple(body.models),
         limits=_limits(body.limits),
         ttl_ms=body.ttl_ms,
+        new_team=body.new_team,
+        new_model=body.new_model,
     )
     plane = edge.plane
     async with edge.writing:
         if wanted.id in plane.world.keys:
             raise Refused(409, f"there is a key {wanted.id} already", "rotate it, or take another id")
+        try:
+            wire.check_names(wanted, plane.world.limits, plane.world.keys.values(), served(plane.world))
+        except wire.NotKnown as unknown:
+            raise Refused(422, str(unknown), unknown.hint) from None
         key, secret = wire.made(wanted, plane.now())
         await plane.tell(KeyPut(at=plane.now(), key=key, actor=actor))
-    return give(KeyMade(shown(key), secret))
+    return give(KeyMade(_shown(edge, key), secret))
 
 
 @router.delete("/keys/{id}", summary="Delete a key", **gives(shapes.Done, JOURNALLED, 404))
@@ -98,7 +107,7 @@ async def rotate_key(edge: ThisEdge, actor: ThisActor, id: str, body: Rotation |
             *[LimitsSet(at=now, scope=scope, limits=each, actor=actor) for scope, each in limits.items()],
             *([BudgetDrawn(at=now, drawn=drawn)] if drawn else []),
         )
-    return give(KeyMade(shown(fresh), secret))
+    return give(KeyMade(_shown(edge, fresh), secret))
 
 
 @router.post("/keys/{id}/suspend", summary="Refuse whoever brings it", **gives(KeyShown, JOURNALLED, 404))
@@ -139,11 +148,15 @@ async def _put(edge: Edge, actor: str, id: str, change: Callable[[Key], Key]) ->
         old = _known(edge, id)
         key = change(old)
         await edge.plane.tell(_key_put(edge.plane.now(), old, key, actor))
-    return give(shown(key))
+    return give(_shown(edge, key))
 
 
 def _key_put(now: Instant, old: Key, new: Key, actor: str) -> KeyPut:
     return KeyPut(at=now, key=new, actor=actor, changes=tuple(key_differences(old, new)))
+
+
+def _shown(edge: Edge, key: Key) -> KeyShown:
+    return shown(key, limits=InForce(edge.plane.world.limits))
 
 
 def _known(edge: Edge, id: str) -> Key:

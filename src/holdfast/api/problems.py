@@ -16,11 +16,11 @@ from starlette.responses import Response
 from holdfast.api.shapes import Problem
 from holdfast.control.plane import NotReachable, Unsupported
 from holdfast.core import revise
-from holdfast.files.problem import FileProblem, did_you_mean
+from holdfast.core.spelling import did_you_mean, worth_comparing
+from holdfast.files.problem import FileProblem
 from holdfast.ports import errors
 
 MEDIA_TYPE = "application/problem+json"
-COMPARED_MAX = 500  # names that a misspelt one is compared with: it costs some 10 us each
 NAME_SHOWN_MAX = 80
 LOOK = "see /openapi.json for what there is"
 
@@ -55,18 +55,7 @@ class Refused(HTTPException):
 def unknown(kind: str, name: str, known: Iterable[str]) -> Refused:
     """404, with the nearest name that there is."""
     word = name if len(name) <= NAME_SHOWN_MAX else name[: NAME_SHOWN_MAX - 3] + "..."
-    return Refused(
-        404, f"there is no {kind} called {word}", did_you_mean(word, _worth_comparing(word, known))
-    )
-
-
-def _worth_comparing(word: str, known: Iterable[str]) -> list[str]:
-    """Most misspelt names begin well. Comparing with ten thousand would hold up everybody else."""
-    names = list(known)
-    for length in (2, 1):
-        if len(names) > COMPARED_MAX:
-            names = [name for name in names if name[:length] == word[:length]] or names
-    return names[:COMPARED_MAX]
+    return Refused(404, f"there is no {kind} called {word}", did_you_mean(word, worth_comparing(word, known)))
 
 
 def answer(

@@ -106,6 +106,23 @@ def key_ids(context: typer.Context, incomplete: str) -> list[str]:
     return _known(context, "/v1/keys", "id", incomplete)
 
 
+def teams(context: typer.Context, incomplete: str) -> list[str]:
+    """Those that have limits or keys."""
+    found = _asked(context, "/v1/limits")
+    scopes = (scope.partition("/")[0] for scope in (found if isinstance(found, dict) else ()))
+    names = [scope.removeprefix("team:") for scope in scopes if scope.startswith("team:")]
+    names += [str(key.get("team") or "") for key in _answer(context, "/v1/keys")]
+    return [name for name in dict.fromkeys(names) if name and name.startswith(incomplete)]
+
+
+def models(context: typer.Context, incomplete: str) -> list[str]:
+    """Those that keys and limits name."""
+    found = _asked(context, "/v1/limits")
+    names = [scope.partition("model:")[2] for scope in (found if isinstance(found, dict) else ())]
+    names += [str(model) for key in _answer(context, "/v1/keys") for model in key.get("models") or ()]
+    return [name for name in dict.fromkeys(names) if name and name.startswith(incomplete)]
+
+
 def scopes(context: typer.Context, incomplete: str) -> list[str]:
     """What has limits, and what could have."""
     found = _asked(context, "/v1/limits")

@@ -42,14 +42,26 @@ def create(
     api: "Client",
     id: Annotated[str, typer.Option("--id", metavar="NAME", help="How reports call it; drawn.")] = "",
     owner: Annotated[str, typer.Option("--owner", metavar="TEXT", help="Whom to ask about it.")] = "",
-    team: Annotated[str, typer.Option("--team", metavar="NAME", help="Whose limits it shares.")] = "",
+    team: Annotated[
+        str,
+        typer.Option("--team", metavar="NAME", help="Whose limits it shares.", autocompletion=complete.teams),
+    ] = "",
+    new_team: Annotated[
+        bool, typer.Option("--new-team", help="The team has neither limits nor keys yet.")
+    ] = False,
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="What it is for.")] = "",
     models: Annotated[
         list[str] | None,
         typer.Option(
-            "--model", metavar="NAME", help="It may use this one; llama-*: all that begin so. Several; all."
+            "--model",
+            metavar="NAME",
+            help="It may use this one; llama-*: all that begin so. Several; all.",
+            autocompletion=complete.models,
         ),
     ] = None,
+    new_model: Annotated[
+        bool, typer.Option("--new-model", help="No service answers for such a model yet.")
+    ] = False,
     ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="Good for so long; for ever.")] = "",
     tokens_per_min: Tokens = None,
     requests_per_min: Requests = None,
@@ -70,7 +82,8 @@ def create(
     )
     lasts = {"ttl_ms": say.duration(ttl, "--ttl")} if ttl else {}
     wanted = {"id": id, "owner": owner, "team": team, "note": note, "models": models or [], **lasts}
-    _show_made(api.post("/v1/keys", {**wanted, "limits": limits}), json)
+    new = {name: True for name, said in (("new_team", new_team), ("new_model", new_model)) if said}
+    _show_made(api.post("/v1/keys", {**wanted, **new, "limits": limits}), json)
 
 
 @app.command("list")
@@ -160,12 +173,12 @@ def _show_made(body: bytes, json: bool) -> None:
     if json:
         say.raw(body)
         return
-    from holdfast.cli import client
-    from holdfast.cli.tables_keys import KeyMade
+    from holdfast.cli import client, tables_keys
 
-    made = client.read(body, KeyMade)
+    made = client.read(body, tables_keys.KeyMade)
     print(made.secret)
     print(f"key {made.key.id}: keep it, it is not shown again", file=sys.stderr)
+    print(f"limits: {tables_keys.in_force(made.key) or tables_keys.UNLIMITED}", file=sys.stderr)
 
 
 def _done(body: bytes, text: str, json: Any) -> None:

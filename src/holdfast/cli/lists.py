@@ -128,7 +128,7 @@ def offers(
     if pool and not found:
         known = [one.name for one in client.read(api.get("/v1/pools"), list[Pool])]
         if pool not in known:
-            from holdfast.files.problem import did_you_mean
+            from holdfast.core.spelling import did_you_mean
 
             say.fail([f"there is no pool called {pool}"], did_you_mean(pool, known))
     if json:

@@ -141,7 +141,7 @@ def signal(
 
 
 def _signal(word: str) -> tuple[str, float]:
-    from holdfast.files.problem import did_you_mean
+    from holdfast.core.spelling import did_you_mean
     from holdfast.model.scale import Signal
 
     name, equals, text = word.partition("=")

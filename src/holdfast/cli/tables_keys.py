@@ -9,8 +9,9 @@ from rich.text import Text
 from holdfast.cli import look
 from holdfast.cli.rows import Rows
 from holdfast.core.gateway.zombie import Row
-from holdfast.model.gateway import Grade, Limits
+from holdfast.model.gateway import GLOBAL, Grade, Limits, scope_of_key
 
+UNLIMITED = "none"
 GRADES = {Grade.FINE: "green", Grade.CLAMP: "red", Grade.SUSPEND: "red"}
 
 
@@ -29,6 +30,7 @@ class KeyShown(msgspec.Struct, frozen=True):
     suspended: str = ""
     grade: Grade = Grade.FINE
     fixed: bool = False
+    in_force: dict[str, Limits] | None = None  # by scope; None: whoever was asked does not say
 
 
 class KeyMade(msgspec.Struct, frozen=True):
@@ -37,9 +39,7 @@ class KeyMade(msgspec.Struct, frozen=True):
 
 
 def keys(found: Sequence[KeyShown]) -> Rows:
-    made = Rows(
-        "KEY", "STATE", "OWNER", "TEAM", "MODELS", "LIMITS", "MADE", "EXPIRES", spare=("MADE", "OWNER")
-    )
+    made = Rows("KEY", "STATE", "OWNER", "TEAM", "MODELS", "MADE", "EXPIRES", spare=("MADE", "OWNER"))
     now = int(time.time() * 1000)
     for key in found:
         word, colour = _state(key, now)
@@ -49,12 +49,35 @@ def keys(found: Sequence[KeyShown]) -> Rows:
             key.owner or "-",
             key.team or "-",
             ", ".join(key.models) or "all",
-            words(key.limits) or "-",
             "by its file" if key.fixed else look.clock(key.created_ms),
             look.clock(key.expires_ms) if key.expires_ms else "never",
-            remark=Text(key.suspended or key.note, look.UNUSUAL if key.suspended else "dim"),
+            remark=_remark(key),
         )
     return made
+
+
+def _remark(key: KeyShown) -> Text:
+    limits = in_force(key)
+    said = Text(f"limits: {limits or UNLIMITED}", "" if limits else look.UNUSUAL)
+    if key.suspended:
+        return Text.assemble((key.suspended, look.UNUSUAL), "; ", said)
+    return Text.assemble((key.note, "dim"), "; ", said) if key.note else said
+
+
+def in_force(key: KeyShown) -> str:
+    """`its own: 60 requests/min; team red: 100,000 tokens/min`; empty: nothing limits it."""
+    limits = {scope_of_key(key.id): key.limits} if key.in_force is None else key.in_force
+    named = ((_whose(scope, key.id), words(each)) for scope, each in limits.items())
+    return "; ".join(f"{whose}: {said}" for whose, said in named if said)
+
+
+def _whose(scope: str, id: str) -> str:
+    if scope == GLOBAL:
+        return "all keys"
+    whose, _, model = scope.partition("/model:")
+    kind, _, name = whose.partition(":")
+    said = "its own" if kind == "key" and name == id else f"{kind} {name}"
+    return f"{said} for {model}" if model else said
 
 
 def _state(key: KeyShown, now: int) -> tuple[str, str]:

@@ -6,11 +6,12 @@ A check names the fields it reads, so that it can be left out when one of them c
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from holdfast.core.spelling import did_you_mean
 from holdfast.files import fleet_checks, policy_checks
 from holdfast.files.fault_checks import changes_can_happen, faults_can_happen
 from holdfast.files.forms import ScenarioForm
 from holdfast.files.markets import markets_name_offers
-from holdfast.files.problem import Problem, did_you_mean
+from holdfast.files.problem import Problem
 from holdfast.model.gateway import is_scope
 from holdfast.model.scale import Signal
 

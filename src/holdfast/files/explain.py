@@ -9,9 +9,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from holdfast.core.spelling import did_you_mean
 from holdfast.files.leaf import Leaf
 from holdfast.files.mirror import Mirror
-from holdfast.files.problem import Problem, did_you_mean, shown
+from holdfast.files.problem import Problem, shown
 
 Loc = Sequence[int | str]
 BARE_KEY_MAX = 60

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 
+from holdfast.core.spelling import did_you_mean
 from holdfast.files import convert, fleet_convert
 from holdfast.files.fleet_forms import Kind
 from holdfast.files.forms import Deed, ScenarioForm
-from holdfast.files.problem import Problem, did_you_mean
+from holdfast.files.problem import Problem
 from holdfast.model.place import Level
 from holdfast.sim.scenario import OF_PROVIDERS, OF_SIGNALS, Change, Fault, Trouble
 

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.core.spelling import did_you_mean
 from holdfast.files import load, yaml_load
 from holdfast.files.explain import YAML
 from holdfast.files.gateway_forms import (
@@ -19,7 +20,7 @@ from holdfast.files.gateway_forms import (
     UpstreamForm,
     limits_of,
 )
-from holdfast.files.problem import FileProblem, Problem, did_you_mean, shown
+from holdfast.files.problem import FileProblem, Problem, shown
 from holdfast.files.salvage import UNNAMED, Salvaged
 from holdfast.gateway import settings
 from holdfast.model.gateway import GLOBAL, Key, Limits, both, fits, scope_of_model, scope_of_team
@@ -117,6 +118,11 @@ def _whole(form: GatewayForm) -> Iterator[Problem]:
         if known and not any(fits(name, model) for name in known):
             text = f"expected a model of a service, got {shown(model)}"
             yield Problem(where, text, did_you_mean(model, known))
+    for number, key in enumerate(form.keys):
+        near = did_you_mean(key.team, form.limits.teams) if key.team not in ("", *form.limits.teams) else ""
+        if near.startswith("Did"):  # one that is like no other is new
+            text = f"expected a team of limits.teams, got {shown(key.team)}, which has no limits"
+            yield Problem(f"keys[{number}].team", text, f"{near}? If not: limits.teams.{key.team}: {{}}")
 
 
 def _answered_once(form: GatewayForm) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.files.problem import FileProblem, Problem, did_you_mean
+from holdfast.core.spelling import did_you_mean
+from holdfast.files.problem import FileProblem, Problem
 
 BYTES_MAX = 4 * 1024 * 1024
 NOT_TEXT = Problem("", "expected text in UTF-8, got bytes that are not text")

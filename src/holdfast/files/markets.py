@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.core.spelling import did_you_mean
 from holdfast.files import fleet_convert
 from holdfast.files.forms import MarketForm, PoolForm, ScenarioForm, StepForm
-from holdfast.files.problem import Problem, did_you_mean
+from holdfast.files.problem import Problem
 from holdfast.sim import traces
 from holdfast.sim.market import UNSAID, Market, Step, market
 from holdfast.sim.traces import BadTrace

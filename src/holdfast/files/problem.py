@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import NamedTuple
 
 LONGEST_SHOWN = 40
@@ -53,12 +52,3 @@ def shown(value: object) -> str:
             return "a table" if value else "an empty table"
         case _:
             return f"a {type(value).__name__}"
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The nearest known word or, when nothing is near, what there is."""
-    names = sorted(set(known))
-    near = get_close_matches(word, names, n=1, cutoff=0.6)
-    if near:
-        return f"Did you mean: {near[0]}"
-    return f"There is: {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}" if names else ""

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from holdfast.core.spelling import did_you_mean
 from holdfast.files import explain, fleet_convert, load, policy, policy_checks, workload_checks, yaml_load
 from holdfast.files.explain import YAML
-from holdfast.files.problem import FileProblem, Problem, did_you_mean, shown
+from holdfast.files.problem import FileProblem, Problem, shown
 from holdfast.files.salvage import UNNAMED, Salvaged
 from holdfast.files.workload_forms import TEXTS, DocumentKind, PoolDocument, WorkloadDocument
 from holdfast.files.yaml_load import Document

@@ -10,8 +10,9 @@ from typing import Any
 
 from holdfast.adapters.providers.facts import LIMITS
 from holdfast.adapters.providers.found import others, wrong_settings
+from holdfast.core.spelling import did_you_mean
 from holdfast.files import fleet_checks, fleet_convert
-from holdfast.files.problem import Problem, did_you_mean, shown
+from holdfast.files.problem import Problem, shown
 from holdfast.files.workload_forms import PoolDocument, WorkloadDocument
 from holdfast.model.program import Probe
 

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from holdfast.core.gateway.in_force import InForce
 from holdfast.gateway import settings
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import NotOurs, Unknown
@@ -29,9 +30,11 @@ from holdfast.wire.keys import (
     KeySent,
     KeyShown,
     LimitsWanted,
+    NotKnown,
     NotRotatable,
     Rotation,
     Suspension,
+    check_names,
     shown,
 )
 
@@ -106,6 +109,8 @@ class Admin:
             return problem(404, f"there is no key {unknown}", "see: holdfast keys list")
         except NotOurs as fixed:
             return problem(409, f"the key {fixed} stands in the configuration", "change it there")
+        except NotKnown as unknown:
+            return problem(422, str(unknown), unknown.hint)
         except NotRotatable as replaced:
             return problem(409, str(replaced), replaced.hint)
         except OSError as error:
@@ -133,13 +138,16 @@ class Admin:
     # keys
 
     async def keys(self, request: Request) -> Response:
-        return give([self._shown(key) for key in self.keeper.ring.all()])
+        limits = InForce(self.keeper.limits)
+        return give([self._shown(key, limits) for key in self.keeper.ring.all()])
 
     async def make_key(self, request: Request) -> Response:
         wanted = (await _read(request, KeySent)).plain()
         ring = self.keeper.ring
         if wanted.id and any(key.id == wanted.id for key in ring.all()):
             raise Refused(409, f"there is a key {wanted.id} already", "rotate it, or take another id")
+        served = [model for service in self.keeper.services for model in service.models]
+        check_names(wanted, self.keeper.limits, ring.all(), served)
         key, secret = ring.create(wanted, self.keeper.wall())
         self.keeper.put_key(key)
         return give(KeyMade(self._shown(key), secret), 201)
@@ -196,9 +204,10 @@ class Admin:
             self.keeper.put_limits(scope, wanted)
         return give({"done": f"set {scope}"})
 
-    def _shown(self, key: Key) -> KeyShown:
+    def _shown(self, key: Key, limits: InForce | None = None) -> KeyShown:
         keeper = self.keeper
-        return shown(key, keeper.watch.grades.get(key.id), fixed=key.id in keeper.ring.fixed)
+        known = limits or InForce(keeper.limits)
+        return shown(key, keeper.watch.grades.get(key.id), limits=known, fixed=key.id in keeper.ring.fixed)
 
 
 def _without_credentials(service: settings.Service) -> settings.Service:

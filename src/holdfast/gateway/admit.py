@@ -11,8 +11,8 @@ from urllib.parse import unquote, unquote_to_bytes
 
 from holdfast.core.gateway.prefix import blocks
 from holdfast.gateway import ask as asks
-from holdfast.gateway.book import may_use
 from holdfast.gateway.replies import Answer
+from holdfast.model.gateway import may_use
 
 if TYPE_CHECKING:
     from holdfast.gateway.down import Down

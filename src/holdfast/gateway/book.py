@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from holdfast.gateway.replies import Answer
 from holdfast.gateway.service import Service
-from holdfast.model.gateway import Key, fits
+from holdfast.model.gateway import Key, may_use
 from holdfast.model.units import Instant
 
 SECRET_MAX = 512
@@ -93,7 +93,3 @@ class Book:
         if key.expires_at and key.expires_at <= wall:
             return Answer(401, "invalid_api_key", f"the key {key.id} has expired")
         return key
-
-
-def may_use(key: Key, model: str) -> bool:
-    return not key.models or any(fits(allowed, model) for allowed in key.models)

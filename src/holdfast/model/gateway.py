@@ -84,6 +84,10 @@ def fits(name: str, model: str) -> bool:
     return name == model or (name.endswith("*") and model.startswith(name[:-1]))
 
 
+def may_use(key: Key, model: str) -> bool:
+    return not key.models or any(fits(allowed, model) for allowed in key.models)
+
+
 def scope_of_team(team: str) -> str:
     return f"team:{team}"
 

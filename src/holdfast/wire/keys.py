@@ -6,11 +6,13 @@ A secret is made here, shown once, and kept nowhere: everybody else has its hash
 
 import re
 import secrets
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.gateway import in_force
+from holdfast.core.spelling import did_you_mean, worth_comparing
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.units import DAY, Instant
 from holdfast.wire.identity import hashed
@@ -24,6 +26,14 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # as in files: it is part of
 
 class NotRotatable(Exception):
     """No key can take its place; `hint` says what to do instead."""
+
+    def __init__(self, why: str, hint: str) -> None:
+        super().__init__(why)
+        self.hint = hint
+
+
+class NotKnown(Exception):
+    """A team or model that there is not: it may be misspelt. `hint` says what may have been meant."""
 
     def __init__(self, why: str, hint: str) -> None:
         super().__init__(why)
@@ -56,6 +66,8 @@ class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
     models: tuple[str, ...] = ()
     limits: Limits = Limits()
     ttl_ms: int | None = None
+    new_team: bool = False  # a team that has neither keys nor limits yet is meant
+    new_model: bool = False  # models that no service answers for yet are
 
     def __post_init__(self) -> None:
         if self.id and not ID.fullmatch(self.id):
@@ -103,6 +115,7 @@ class KeyShown(msgspec.Struct):
     suspended: str
     grade: Grade
     fixed: bool
+    in_force: dict[str, Limits] = {}  # all limits that its requests can meet, by scope
 
 
 class KeyMade(msgspec.Struct):
@@ -110,7 +123,7 @@ class KeyMade(msgspec.Struct):
     secret: str
 
 
-def shown(key: Key, grade: Grade | None = None, *, fixed: bool = False) -> KeyShown:
+def shown(key: Key, grade: Grade | None = None, *, limits: in_force.InForce, fixed: bool = False) -> KeyShown:
     return KeyShown(
         id=key.id,
         owner=key.owner,
@@ -124,7 +137,28 @@ def shown(key: Key, grade: Grade | None = None, *, fixed: bool = False) -> KeySh
         suspended=key.suspended,
         grade=key.grade if grade is None else grade,
         fixed=fixed,
+        in_force=limits.of(key),
     )
+
+
+def check_names(
+    wanted: KeyWanted, limits: Mapping[str, Limits], keys: Iterable[Key], served: Iterable[str]
+) -> None:
+    """NotKnown: its team has no limits, or nothing answers for one of its models."""
+    teams, models = in_force.teams(limits, keys), list(served)
+    if wanted.team and not wanted.new_team and wanted.team not in teams:
+        why = f"there is no team called {wanted.team}: nothing would be limited for it"
+        raise NotKnown(why, _meant(wanted.team, teams, "team", "new_team"))
+    for model in () if wanted.new_model else wanted.models:
+        if not in_force.is_served(model, models):
+            why = f"no service answers for a model called {model}"
+            raise NotKnown(why, _meant(model, models, "model", "new_model"))
+
+
+def _meant(word: str, known: Iterable[str], kind: str, field: str) -> str:
+    near = did_you_mean(word, worth_comparing(word, known))
+    new = f"if the {kind} is new: --{field.replace('_', '-')} ({field}: true)"
+    return f"{near}; {new}" if near else new
 
 
 def made(wanted: KeyWanted, wall: Instant) -> tuple[Key, str]:
