@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import check, fold
 from holdfast.core.fold_supply import LATE_MS
@@ -17,12 +18,12 @@ from holdfast.model.node import Answer, NodeState
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
 from holdfast.model.replica import State
-from holdfast.model.units import HOUR, MINUTE, SECOND
+from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
 from holdfast.model.verdict import Evidence, Level, Verdict, Word
 from holdfast.model.workload import Job, Service, Shape, Sweep, Training, Workload
 from holdfast.model.world import World
 from tests.build import needs
-from tests.play import Play, of, offer
+from tests.play import BIG, Play, of, offer
 
 ENTRIES = (
     "policy",
@@ -485,3 +486,40 @@ def test_an_agent_that_is_ended_is_no_spot_notice_in_the_books() -> None:
     assert play.world.pool_states["pool"].notices == 1
     play.tell(ev.SpotNoticed(at=play.now, node="b", deadline=play.now + MINUTE))
     assert play.world.pool_states["pool"].notices == 1, "it is told again on every link"
+
+
+def running_job() -> Play:
+    play = Play()
+    play.join("a", "b")
+    play.apply(Workload("job", Job(), needs(cpu=2), checkpoint_ms=MINUTE))
+    play.obey()
+    return play
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        lambda at, node: ev.ReplicaEnded(at=at, replica="job/0.1", node=node, how=ev.Ended.STOPPED),
+        lambda at, node: ev.ReplicaEnded(at=at, replica="job/0.1", node=node, how=ev.Ended.DONE),
+        lambda at, node: ev.ReplicaStarted(at=at, replica="job/0.1", node=node, port=7),
+        lambda at, node: ev.CheckpointSaved(at=at, replica="job/0.1", progress_ms=HOUR, node=node),
+    ],
+)
+def test_what_a_node_says_of_the_replica_of_another_changes_nothing(
+    forged: Callable[[Instant, str], ev.Event],
+) -> None:
+    play = running_job()
+    before, slot = play.replica("job/0.1"), play.slot("job/0")
+    other = "b" if before.node == "a" else "a"
+    play.tell(forged(play.now, other))
+    assert (play.replica("job/0.1"), play.slot("job/0")) == (before, slot)
+    play.tell(ev.CheckpointSaved(at=play.now, replica="job/0.1", progress_ms=HOUR))
+    assert play.slot("job/0").progress_ms == HOUR, "a journal from before the node was noted"
+
+
+@pytest.mark.parametrize(("can_launch", "cpu_milli"), [(True, 8_000), (False, 64_000)])
+def test_a_launched_node_has_no_more_than_its_offer(can_launch: bool, cpu_milli: int) -> None:
+    play = Play(can_launch=can_launch)
+    play.join("a")
+    play.join("a", capacity=replace(BIG, cpu_milli=64_000))
+    assert play.node("a").capacity.cpu_milli == cpu_milli

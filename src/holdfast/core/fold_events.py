@@ -18,7 +18,6 @@ from holdfast.model.demand import Demand, Start
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
 from holdfast.model.place import Level as Domain
 from holdfast.model.replica import LIVE, Phase, Replica, State
-from holdfast.model.resources import Resources
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict, Word
 from holdfast.model.workload import Job, Restart, Workload
@@ -211,16 +210,15 @@ def _is_noticed(world: World, node: Node) -> bool:
 
 
 def _resized(world: World, node: Node, event: ev.NodeJoined) -> Node:
-    """A machine may come back larger or smaller; that counts when nothing of the old size runs there."""
+    """A machine may come back larger or smaller; that counts when nothing of the old size runs there. One
+    that was launched has no more than its offer has, whatever it reports: it would attract all the work."""
     if event.capacity is None or world.on_node.get(node.id):
         return node
-    return replace(node, capacity=_offered(world, node.pool, node.offer, event.capacity))
-
-
-def _offered(world: World, pool: str, offer: str, capacity: Resources) -> Resources:
-    """A node has no more than what its offer has, whatever it reports: else it would attract all the work."""
-    known = next((each for each in world.offers.get(pool, ()) if each.name == offer), None)
-    return capacity if known is None else capacity.bounded_by(known.capacity)
+    pool, capacity = world.pools.get(node.pool), event.capacity
+    if pool is not None and pool.can_launch:
+        offer = next((each for each in world.offers[pool.name] if each.name == node.offer), None)
+        capacity = capacity.bounded_by(offer.capacity) if offer else capacity
+    return node if capacity == node.capacity else replace(node, capacity=capacity)
 
 
 def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
@@ -236,7 +234,7 @@ def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
         pool=pool.name,
         offer=event.offer,
         place=event.place,
-        capacity=event.capacity.bounded_by(offer.capacity) if offer else event.capacity,
+        capacity=event.capacity,
         price_micro_usd=offer.price_micro_usd if offer else 0,
         spot=offer.spot if offer else False,
         state=NodeState.BOOTING,
