@@ -123,6 +123,7 @@ class Rig:
             "environment": {"HOLDFAST_TEST": self.mark, "HOLDFAST_NODE": "n1"},
             "checkpoint_root": self.checkpoints,
             "cgroup_root": self.cgroup_root,
+            "contain": True,
         }
         return ProcessRuntime(self.root, **(given | more))
 

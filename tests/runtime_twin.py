@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.node import Wanted
 from holdfast.model.event import Ended
+from holdfast.model.node import Fencing
 from holdfast.model.units import Millis
 from holdfast.ports.runtime import Adopted, Exit, Task, Usage
 
@@ -71,6 +72,9 @@ class RuntimeTwin:
     def forget(self, replica: str) -> None:
         self.did.append(("forget", replica))
         self.disk.exits.pop(replica, None)
+
+    def fencing(self) -> Fencing:
+        return Fencing.KERNEL
 
     def usage(self) -> dict[str, Usage]:
         return {name: Usage(250, 10) for name in self.disk.running}

@@ -273,14 +273,14 @@ async def test_a_killed_shim_takes_its_whole_tree_with_it(any_rig: Rig) -> None:
         await node.start(program("stubborn.py"))
         program_pid, child, orphan, forgetful = await node.pids()
         os.kill(any_rig.shim(), signal.SIGKILL)
-        assert await node.exit() == Exit(NAME, Ended.STOPPED, "its shim was killed")
+        assert await node.exit() == Exit(NAME, Ended.FAILED, "its shim was killed")
         await until(lambda: not any(map(alive, (program_pid, child, orphan))))
         # What began a session of its own and threw away its environment is found by its group alone.
         assert alive(forgetful) is (any_rig.cgroup_root is None)
         if alive(forgetful):
             os.kill(forgetful, signal.SIGKILL)
     async with any_rig.node() as node:
-        assert [found.exit for found in node.adopted] == [Exit(NAME, Ended.STOPPED, "its shim was killed")]
+        assert [found.exit for found in node.adopted] == [Exit(NAME, Ended.FAILED, "its shim was killed")]
 
 
 async def test_a_shim_that_cannot_do_its_work_says_why(rig: Rig) -> None:
@@ -299,7 +299,7 @@ async def test_a_shim_that_cannot_be_told_of_a_deadline_is_held_to_it_all_the_sa
         *pids, forgetful = await node.pids()
         (any_rig.folder() / "stop").mkdir()  # so no file of that name can be written
         node.runtime.stop(NAME, boot_ms() + 200)
-        assert await node.exit() == Exit(NAME, Ended.STOPPED, "its shim was killed")
+        assert await node.exit() == Exit(NAME, Ended.FAILED, "its shim was killed")
         await until(lambda: not any(map(alive, pids)))
         if alive(forgetful):
             os.kill(forgetful, signal.SIGKILL)
@@ -564,3 +564,12 @@ async def test_a_broken_folder_is_cleared_away(rig: Rig, damage: bytes) -> None:
         assert list((rig.root / "replicas").iterdir()) == []
         await node.start(("true",))
         assert (await node.exit()).how is Ended.DONE
+
+
+async def test_a_program_that_kills_its_shim_has_failed_so_that_it_is_not_tried_again_at_once(
+    any_rig: Rig,
+) -> None:
+    async with any_rig.node() as node:
+        await node.start(sh("kill -KILL $PPID; sleep 1000"))
+        assert await node.exit() == Exit(NAME, Ended.FAILED, "its shim was killed")
+        await until(lambda: any_rig.left() == [])

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.agent import procfs
 from holdfast.agent.lease import Lease, boot_id
 from holdfast.agent.lease import read as read_lease
 from holdfast.agent.replicas import locked
@@ -86,8 +87,9 @@ async def test_the_lease_outlives_the_agent_and_its_end_is_kept_though_the_agent
         assert agent.stdout
         assert agent.stdout.readline() == f"ready {NAME}\n"
         log = rig.root / "logs" / "web%2F0.1" / "log.0"
-        line = await until(lambda: log.exists() and "here" in log.read_text() and log.read_text())
-        pids = [int(word) for word in line.split()[:4]]
+        await until(lambda: log.exists() and "here" in log.read_text())
+        pids = procfs.descendants(rig.shim(), (seen := procfs.scan()), procfs.families(seen))
+        assert len(pids) == 5, "the first process of its namespace, the program, its child, two orphans"
         agent.kill()
         agent.wait()
         end, _ = _lease_in(rig)
@@ -226,7 +228,7 @@ async def test_a_shim_that_was_killed_while_nobody_looked_is_cleared_away(rig: R
     await until(lambda: not locked(str(rig.folder())))
     os.kill(forgetful, signal.SIGKILL)  # nobody can find it: see the test of killed shims
     async with rig.node() as node:
-        assert [found.exit for found in node.adopted] == [Exit(NAME, Ended.STOPPED, "its shim was killed")]
+        assert [found.exit for found in node.adopted] == [Exit(NAME, Ended.FAILED, "its shim was killed")]
         await until(lambda: not any(map(alive, pids)))  # a process that is dying has no environment
 
 

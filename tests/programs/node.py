@@ -1,5 +1,5 @@
 """A node without an agent's judgement: a runtime that starts what it is told on its standard input, one task
-a line, says what happens, and holds a lease for as long as it is told to in its arguments.
+a line, says what it finds and what happens, and holds a lease for as long as it is told to in its arguments.
 
     node.py ROOT LEASE_MS
 """
@@ -11,23 +11,37 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.agent import init
 from holdfast.agent.processes import ProcessRuntime
-from holdfast.ports.runtime import Task
+from holdfast.ports.runtime import Exit, Task
 
 
-async def main(root: Path, lease_ms: int) -> None:
+async def main(root: Path, lease_ms: int, *, contain: bool) -> None:
     runtime = ProcessRuntime(
-        root, probe_socket=None, environment={}, checkpoint_root=root / "checkpoints", cgroup_root=None
+        root,
+        probe_socket=None,
+        environment={},
+        checkpoint_root=root / "checkpoints",
+        cgroup_root=None,
+        contain=contain,
     )
     runtime.ready = lambda replica: print("ready", replica, flush=True)
-    runtime.ended = lambda exit: print("ended", exit.replica, exit.how.value, flush=True)
-    await runtime.adopt()
+    runtime.ended = ended
+    for found in await runtime.adopt():
+        if found.exit is not None:
+            ended(found.exit)
+        else:
+            print("found", found.task.wanted.replica, flush=True)
     if lease_ms:
         runtime.renew(time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 + lease_ms)
-    for line in sys.stdin:
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
         await runtime.start(msgspec.json.decode(line, type=Task))
-        await asyncio.sleep(0)
     await asyncio.sleep(1000)
 
 
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+def ended(exit: Exit) -> None:
+    print("ended", exit.replica, exit.how.value, "proven" if exit.proven else "unproven", flush=True)
+
+
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), contain=not init.refusal()[0]))

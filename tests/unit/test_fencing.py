@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import check
+from holdfast.core import check, explain, preview
 from holdfast.core.index import lease_over_at
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.action import Proof
 from holdfast.model.lease import ends_at_agent, surely_over
+from holdfast.model.node import Fencing
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Leases
 from holdfast.model.replica import State
@@ -166,3 +167,115 @@ def test_the_checker_refuses_to_declare_gone_what_is_not_proven(
     plan, refused = check.examine(play.world, Plan(9, play.node("a").heard_at + after_ms, (gone,)))
     assert plan.actions == ((gone,) if allowed else ())
     assert bool(refused) is not allowed
+
+
+# where the end of a lease proves nothing
+
+
+def play_without_fencing(**rules: Any) -> Play:
+    play = Play(can_launch=False, **rules)
+    play.join("a", "b", fencing=Fencing.NONE, boot="boot-1")
+    play.apply(Workload("job", Job(), needs(cpu=8)))
+    play.obey()
+    assert play.running("job") == {"job/0.1": "a"}
+    return play
+
+
+def lose(play: Play) -> None:
+    """Its agent found that its shim was killed."""
+    play.tell(
+        ev.ReplicaEnded(
+            at=play.now,
+            replica="job/0.1",
+            node="a",
+            how=ev.Ended.FAILED,
+            why="its shim was killed",
+            proven=False,
+        )
+    )
+    play.settle()
+
+
+@pytest.mark.parametrize("level", [Level.SUSPECT, Level.UNREACHABLE, Level.DEAD])
+def test_without_fencing_no_lease_moves_a_job(level: Level) -> None:
+    play = play_without_fencing(can_terminate=False)
+    play.judge("a", level)
+    actions = play.later(10 * OVER)
+    assert of(do.DeclareGone, actions) == []
+    assert of(do.PlaceReplica, actions) == []
+
+
+def test_without_fencing_the_word_of_the_provider_moves_a_job() -> None:
+    play = play_without_fencing()
+    play.judge("a", Level.DEAD)
+    play.later(10 * OVER)
+    play.tell(ev.NodeTerminated(at=play.now, node="a"))
+    play.settle()
+    assert play.running("job") == {"job/0.2": "b"}
+
+
+def test_without_fencing_the_word_of_an_operator_moves_a_job() -> None:
+    play = play_without_fencing(can_terminate=False)
+    play.judge("a", Level.DEAD)
+    play.later(10 * OVER)
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.FORGET, node="a"))
+    play.settle()
+    assert play.running("job") == {"job/0.2": "b"}
+
+
+def test_an_end_that_is_not_proven_moves_no_job_however_often_its_agent_says_hello() -> None:
+    play = play_without_fencing()
+    lose(play)
+    assert play.replica("job/0.1").state is State.LOST
+    play.join("a", fencing=Fencing.NONE, boot="boot-1")
+    play.join("a", fencing=Fencing.KERNEL, boot="boot-1")
+    actions = play.later(10 * OVER)
+    assert of(do.PlaceReplica, actions) == []
+    play.judge("a", Level.DEAD)
+    assert of(do.DeclareGone, play.later(OVER)) == [], "its lease is no proof either, though it fences now"
+
+
+def test_an_end_that_is_not_proven_is_when_the_machine_was_restarted() -> None:
+    play = play_without_fencing()
+    lose(play)
+    play.join("a", fencing=Fencing.NONE, boot="boot-2")
+    play.settle()
+    assert list(play.running("job")) == ["job/0.2"]
+
+
+def test_an_end_that_is_not_proven_says_what_is_awaited_and_what_would_help() -> None:
+    play = play_without_fencing()
+    lose(play)
+    waits = explain.explain_workload(play.world, "job", play.now).because
+    assert any("its shim was killed there" in text for text in waits)
+    node = explain.explain_node(play.world, None, "a", play.now)
+    assert any(text.startswith("fencing: none: ") for text in node.because)
+    assert any(text.startswith("restart the machine") for text in node.would_help)
+
+
+def test_an_end_that_is_proven_ends_the_doubt() -> None:
+    play = play_without_fencing()
+    lose(play)
+    play.tell(ev.ReplicaEnded(at=play.now, replica="job/0.1", node="a", how=ev.Ended.STOPPED))
+    play.settle()
+    assert list(play.running("job")) == ["job/0.2"]
+
+
+def test_the_checker_refuses_the_lease_of_a_node_without_fencing() -> None:
+    play = play_without_fencing()
+    play.judge("a", Level.DEAD)
+    gone = do.DeclareGone(replica="job/0.1", proof=Proof.LEASE_OVER, why="so they say")
+    plan, refused = check.examine(play.world, Plan(9, play.node("a").heard_at + 10 * OVER, (gone,)))
+    assert plan.actions == ()
+    assert refused
+
+
+def test_a_plan_says_where_a_job_would_not_be_fenced() -> None:
+    play = Play(can_launch=False)
+    play.join("a", fencing=Fencing.NONE)
+    play.join("b")
+    job, web = Workload("job", Job(), needs(cpu=8)), Workload("web", Service(2), needs(cpu=8))
+    found = preview.preview(play.world, [ev.WorkloadApplied(at=play.now, workload=job)], play.now)
+    assert [text for text in found.cautions if text.startswith("job runs on a with fencing: none")]
+    found = preview.preview(play.world, [ev.WorkloadApplied(at=play.now, workload=web)], play.now)
+    assert found.cautions == ()

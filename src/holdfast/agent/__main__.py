@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.agent import cgroup, machine_facts, neighbours, settings
+from holdfast.agent import cgroup, init, machine_facts, neighbours, settings
 from holdfast.agent.agent import Agent
 from holdfast.agent.home import Home, Unusable
 from holdfast.agent.processes import ProcessRuntime
@@ -43,20 +43,34 @@ def _run(told: Settings, home: Home) -> None:
     settings.join_token(told, joined=bool(home.read("joined")))  # better to hear of a missing file now
     loopback = is_loopback(told.address) if told.address else all(url.loopback for url in told.join)
     listener = neighbours.listen(home, loopback=loopback, v6=":" in told.address)
+    log = Log(as_json=told.log_json)
+    contain = _can_contain(told, log)  # before there is a second thread
     try:
-        asyncio.run(_live(told, home, listener))
+        asyncio.run(_live(told, home, listener, log, contain=contain))
     finally:
         listener.close()
 
 
-async def _live(told: Settings, home: Home, listener: socket.socket) -> None:
-    log = Log(as_json=told.log_json)
+def _can_contain(told: Settings, log: Log) -> bool:
+    if not told.contain:
+        log.warning("fencing none", why="--fencing none")
+        return False
+    why, own_proc = init.refusal()
+    if why:
+        log.warning("fencing none", why=f"no PID namespace can be made here: {why}")
+    elif not own_proc:
+        log.warning("jobs find the processes of this machine in /proc, not their own")
+    return not why
+
+
+async def _live(told: Settings, home: Home, listener: socket.socket, log: Log, *, contain: bool) -> None:
     runtime = ProcessRuntime(
         home.path,
         probe_socket=listener,
         environment={**os.environ, "HOLDFAST_NODE": told.name},
         checkpoint_root=told.checkpoints,
         cgroup_root=Path(group) if (group := cgroup.find()) else None,
+        contain=contain,
     )
     capacity = machine_facts.resources(told.cpu_milli, told.memory_mib, told.gpus, told.gpu_kind)
     agent = Agent(told, home, runtime, neighbours.Neighbours(listener), capacity, log)

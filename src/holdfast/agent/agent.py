@@ -18,6 +18,7 @@ from holdfast.agent.control_planes import ControlPlanes
 from holdfast.agent.conversation import Conversation, Ending, Lost, Self
 from holdfast.agent.hands import Hands, Machinery
 from holdfast.agent.home import Home, Unusable
+from holdfast.agent.lease import boot_id
 from holdfast.agent.link import NoLink, connect, tls_context
 from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.say import Log
@@ -50,7 +51,7 @@ class Agent:
         self._settings, self._home, self._runtime, self._neighbours = settings, home, runtime, neighbours
         self._log = log
         self._tls = tls_for(settings) if _needs_tls(settings) else None
-        self._me = Self(settings, home.key(), os.urandom(8).hex(), capacity, self._token)
+        self._me = Self(settings, home.key(), os.urandom(8).hex(), capacity, boot_id(), self._token)
         self._planes = ControlPlanes(settings.join, read_urls(home.read("control_planes")), random.random)
         self._ending, self._hurry = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()

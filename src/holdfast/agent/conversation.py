@@ -76,6 +76,7 @@ class Self(msgspec.Struct, frozen=True):
     key: Key
     instance: str
     capacity: Resources
+    boot: str  # of this machine: another one after each restart
     token: Callable[[], str]  # empty: we have been here before, and our key is enough
 
 
@@ -170,6 +171,8 @@ class Conversation:
                 probe_port=self.neighbours.port,
                 version=__version__,
                 chaos=settings.allow_chaos,
+                fencing=self.hands.fencing().value,
+                boot=me.boot,
             )
         )
 

@@ -15,6 +15,7 @@ from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
 from holdfast.core.node import Brief, DesiredSet, Do, Instruction, NodeMachine, Process, Report, Stopping
 from holdfast.model.event import Ended
+from holdfast.model.node import Fencing
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.ports.errors import CapacityShort
 from holdfast.ports.runtime import Exit, Runtime, Task, Usage
@@ -122,6 +123,9 @@ class Hands:
         task = self._tasks.get(replica)
         return task.brief.grace_ms if task is not None else GRACE_MS
 
+    def fencing(self) -> Fencing:
+        return self._runtime.fencing()
+
     def usage(self) -> dict[str, Usage]:
         return self._runtime.usage()
 
@@ -155,7 +159,9 @@ class Hands:
         self._tasks.pop(gone.replica, None)
         why = records.cut(gone.why)
         self._log.info("replica ended", replica=gone.replica, how=gone.how, why=why)
-        more = self.machine.ended(gone.replica, gone.how, gone.progress_ms, why, boot_ms())
+        more = self.machine.ended(
+            gone.replica, gone.how, gone.progress_ms, why, boot_ms(), proven=gone.proven
+        )
         self.news()
         self._carry_out(more)
 

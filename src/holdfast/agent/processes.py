@@ -5,8 +5,10 @@ alike for shims it started and for those it found; what the shim left on disk (`
 The agent may end at any line of this and the next one picks up: a folder is laid out before its shim starts,
 an exit is kept until it is forgotten, and the shim does all that must not wait for us.
 
-A shim that was killed has left no record. Then what remains of its tree is killed from here, and only when
-nothing is left does the replica count as ended.
+A shim that was killed has left no record. What is exclusive the kernel has then killed already (`init.py`),
+and when the first process of its namespace is gone nothing is left. Of the rest what remains is killed from
+here: all that can be found. An exclusive replica that ran without a namespace and without a control group may
+have left what cannot be found, so its end is told as unproven.
 """
 
 import asyncio
@@ -31,6 +33,7 @@ from holdfast.agent.spawn import spawn_shim
 from holdfast.agent.usage import Meter
 from holdfast.core.node import Wanted
 from holdfast.model.event import Ended
+from holdfast.model.node import Fencing
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.ports.errors import Denied
 from holdfast.ports.runtime import Adopted, Exit, Task, Usage
@@ -68,6 +71,11 @@ class Replica:
     def name(self) -> str:
         return self.task.wanted.replica
 
+    @property
+    def root(self) -> int:
+        """The process below which there is nothing but its program's."""
+        return replicas.first_process(self.folders.own)[0] or self.shim
+
 
 class ProcessRuntime:
     def __init__(
@@ -81,7 +89,9 @@ class ProcessRuntime:
         ports: tuple[int, int] = PORTS,
         log_bytes: int = logs.PIECE_BYTES,
         gpus: Gpus | None = None,
+        contain: bool,
     ) -> None:
+        """`contain`: run what is exclusive in a PID namespace, which must be possible."""
         self.ended: Callable[[Exit], None] = lambda exit: None
         self.ready: Callable[[str], None] = lambda replica: None
         self._tree = Tree(os.path.abspath(root), os.path.abspath(checkpoint_root))
@@ -98,6 +108,7 @@ class ProcessRuntime:
         # Tells the probes and groups of this root from those of another agent on this machine.
         self._tag = f"{zlib.crc32(self._tree.root.encode()):08x}"
         self._group = ""
+        self._contain = contain
         self._starting = asyncio.Lock()
         self._lock = -1
         self._closed = False
@@ -230,6 +241,7 @@ class ProcessRuntime:
         fields = [("mark", replica.mark), ("cgroup", replica.group), ("log_bytes", str(self._log_bytes))]
         if task.wanted.exclusive:
             fields += [("lease", self._tree.lease), ("term", str(term))]
+            fields += [("contained", "1")] if self._contain else []
         env = environ_of(task, self._environment, replica.folders, replica.mark)
         replicas.lay_out(task, replica.folders, env, fields)
         listener = self._listener.fileno() if self._listener else -1
@@ -301,12 +313,28 @@ class ProcessRuntime:
     async def _bury(self, replica: Replica, by_session: bool) -> Exit:
         folder = replica.folders.own
         session = replicas.running(folder)[1] if by_session else 0
-        if not self._before_boot(replica):
+        before_boot, proven = self._before_boot(replica), True
+        if not before_boot and replicas.contained(folder):
+            await self._emptied(folder)
+            await self._clear("", replica.group)
+        elif not before_boot:
             await self._clear(replica.mark, replica.group, session)
-        exit = self._post_mortem(replica)
+            begun = replicas.running(folder)[0] > 0
+            proven = not begun or bool(replica.group) or not replica.task.wanted.exclusive
+        exit = msgspec.structs.replace(self._post_mortem(replica), proven=proven)
         with contextlib.suppress(OSError):  # no room: the next agent finds the same
             replicas.write_exit(folder, exit)
         return exit
+
+    async def _emptied(self, folder: str) -> None:
+        """Waits until the first process of its namespace is gone, and with it all others: the kernel kills
+        the others first. It was killed when the shim died; it is killed again all the same."""
+        first, start = replicas.first_process(folder)
+        pause = LOOK_AGAIN_S
+        while first and (seen := procfs.look(first)) and seen.start == start and not seen.dead:
+            procfs.kill([first], signal.SIGKILL)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LOOK_AGAIN_MAX_S)
 
     async def _clear(self, mark: str, group: str, session: int = 0) -> None:
         """Kill until nothing is left. A session is asked for only if its shim has just died: later the number
@@ -332,16 +360,17 @@ class ProcessRuntime:
         return dict(replicas.load_spec(replica.folders.own)).get("boot", boot_id()) != boot_id()
 
     def _post_mortem(self, replica: Replica) -> Exit:
-        folder, how, why = replica.folders.own, Ended.STOPPED, "its shim was killed"
+        """A shim that was killed counts as a failure of the program: it may have done it, again and again."""
+        folder, how, why = replica.folders.own, Ended.FAILED, "its shim was killed"
         stop, complaint = replicas.read_stop(folder), replicas.complaint(folder)
         if complaint:
-            how, why = Ended.FAILED, f"its shim failed: {complaint}"
+            why = f"its shim failed: {complaint}"
         elif stop:
-            how, why = Ended(stop.get("how", how)), stop.get("why", f"asked to stop: {why}")
+            how, why = Ended(stop.get("how", Ended.STOPPED)), stop.get("why", f"asked to stop: {why}")
         elif self._before_boot(replica):
-            why = "the machine was restarted"
+            how, why = Ended.STOPPED, "the machine was restarted"
         elif not replicas.running(folder)[0]:
-            why = "its agent ended before it was started"
+            how, why = Ended.STOPPED, "its agent ended before it was started"
         return Exit(replica.name, how, why, replicas.progress(replica.folders))
 
     # health
@@ -449,8 +478,14 @@ class ProcessRuntime:
             del self._replicas[replica]
             self._discard(found.folders.own)
 
+    def fencing(self) -> Fencing:
+        """As far as all that is exclusive here goes: an agent before us may have started some otherwise."""
+        exclusive = (r for r in self._replicas.values() if r.handle >= 0 and r.task.wanted.exclusive)
+        contained = self._contain and all(replicas.contained(r.folders.own) for r in exclusive)
+        return Fencing.KERNEL if contained else Fencing.NONE
+
     def usage(self) -> dict[str, Usage]:
-        running = {r.name: (r.shim, r.group) for r in self._replicas.values() if r.handle >= 0}
+        running = {r.name: (r.root, r.group) for r in self._replicas.values() if r.handle >= 0}
         now = kernel.boot_ms()
         used = self._meter.read(running, now)
         wanted = {name: self._replicas[name].task.wanted for name in used}

@@ -14,7 +14,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Seen:
     """One line of /proc/PID/stat."""
 
-    __slots__ = ("dead", "pages", "parent", "session", "ticks")
+    __slots__ = ("dead", "pages", "parent", "session", "start", "ticks")
 
     def __init__(self, line: bytes) -> None:
         # The name is in parentheses and may hold anything, also spaces and parentheses.
@@ -23,7 +23,14 @@ class Seen:
         self.parent = int(fields[1])
         self.session = int(fields[3])
         self.ticks = sum(int(field) for field in fields[11:15])  # its own, and of children that ended
+        self.start = int(fields[19])  # in ticks since boot: with it, a process id is unmistakable
         self.pages = int(fields[21])
+
+
+def look(pid: int) -> Seen | None:
+    """None: there is no such process."""
+    line = _read(f"/proc/{pid}/stat")
+    return Seen(line) if line else None
 
 
 def scan() -> dict[int, Seen]:

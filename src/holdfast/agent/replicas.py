@@ -133,6 +133,20 @@ def running(folder: str) -> tuple[int, int]:
         return 0, 0
 
 
+def contained(folder: str) -> bool:
+    """Was it started so that the kernel ends all of it with its shim?"""
+    return "contained" in dict(load_spec(folder))
+
+
+def first_process(folder: str) -> tuple[int, int]:
+    """Of its PID namespace, and when that was started; 0: none ever was, so nothing of the program was."""
+    try:
+        fields = dict(records.read(f"{folder}/running"))
+        return int(fields["init"]), int(fields["init_start"])
+    except (OSError, KeyError, ValueError):
+        return 0, 0
+
+
 def write_stop(folder: str, deadline: Instant, how: str = "", why: str = "") -> None:
     fields = [("deadline", str(max(0, deadline))), ("how", how), ("why", why)]
     records.write(f"{folder}/stop", records.encode([field for field in fields if field[1]]))
@@ -148,13 +162,16 @@ def read_stop(folder: str) -> dict[str, str]:
 def read_exit(folder: str, replica: str) -> Exit | None:
     try:
         fields = dict(records.read(f"{folder}/exit"))
-        return Exit(replica, Ended(fields["how"]), fields["why"], int(fields["progress"]))
+        proven = "unproven" not in fields
+        return Exit(replica, Ended(fields["how"]), fields["why"], int(fields["progress"]), proven)
     except (OSError, KeyError, ValueError):
         return None
 
 
 def write_exit(folder: str, exit: Exit) -> None:
     fields = [("how", exit.how.value), ("why", records.cut(exit.why)), ("progress", str(exit.progress_ms))]
+    if not exit.proven:
+        fields.append(("unproven", "1"))
     records.write_reserved(f"{folder}/exit", records.encode(fields))
 
 

@@ -65,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True):
     insecure: bool = False
     log_json: bool = False
     stop_all_on_exit: bool = False
+    contain: bool = True  # what is exclusive, where the kernel lets us
 
 
 class _Parser(argparse.ArgumentParser):
@@ -155,6 +156,12 @@ def parser() -> argparse.ArgumentParser:
     say("--ca", type=Path, metavar="FILE", help="certificates to trust instead of the system's")
     say("--insecure", action="store_true", help="trust any certificate")
     say("--checkpoints", type=Path, metavar="DIR", help="where programs keep checkpoints; better shared")
+    say(
+        "--fencing",
+        choices=("auto", "none"),
+        default="auto",
+        help="auto: jobs run in a PID namespace, so that nothing of them outlives its shim; none: not",
+    )
     say("--log-json", action="store_true", help="log lines as JSON")
     say("--stop-all-on-exit", action="store_true", help="stop what runs here when the agent is ended")
     return words
@@ -189,6 +196,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         insecure=words.insecure,
         log_json=words.log_json,
         stop_all_on_exit=words.stop_all_on_exit,
+        contain=words.fencing == "auto",
     )
 
 

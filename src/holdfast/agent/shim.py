@@ -16,8 +16,9 @@ signal, no socket, no json, no pathlib, no typing.
 
 import os
 import select
+from _collections_abc import Callable  # already loaded: collections.abc brings all of collections with it
 
-from holdfast.agent import cgroup, kernel, lease, logs, procfs, records
+from holdfast.agent import cgroup, init, kernel, lease, logs, procfs, records
 from holdfast.agent.answers import PATIENCE_MS, Answers
 
 CHUNK = 1 << 16
@@ -38,6 +39,7 @@ class Spec:
         self.lease = one.get("lease", "")  # of an exclusive replica: the file with the lease's end
         self.term = int(one.get("term", "0"))  # it may run in this one only
         self.cgroup = one.get("cgroup", "")
+        self.contained = "contained" in one  # all that it starts must end with its shim, by any signal
         self.grace_ms = int(one["grace_ms"])
         self.tell = int(one.get("tell", "0"))
         self.progress = one["progress"]
@@ -61,7 +63,8 @@ class Shim:
         self.lease = os.open(spec.lease, os.O_RDONLY | os.O_CLOEXEC) if spec.lease else -1
         self.nice = os.getpriority(os.PRIO_PROCESS, 0)  # as the program shall have it
         self.output = self.began = -1
-        self.program = 0
+        self.init: init.Init | None = None  # between us and the program, if it is to be contained
+        self.program = 0  # once that is known
         self.status: int | None = None  # of the program, once it has been reaped
         self.refused = ""  # why the program could not be started
         self.fenced = False
@@ -118,6 +121,8 @@ class Shim:
             self._take_signals(now)
         elif handle == self.began:
             self._hear_of_start()
+        elif self.init and handle == self.init.handle:
+            self._read_news()
         elif self.answers:
             self.answers.handle(handle, now)
 
@@ -152,27 +157,58 @@ class Shim:
     def _start(self) -> None:
         self.began, began = os.pipe()
         self.output, output = os.pipe()
-        parent = os.getpid()
-        self.program = os.fork()
-        if self.program == 0:
-            _become(self.spec, parent, self.nice, began, output)
-        os.close(began)
-        os.close(output)
         for handle in (self.began, self.output):
             os.set_blocking(handle, False)
             self.epoll.register(handle, select.EPOLLIN)
+        if self.spec.contained:
+            self._start_contained(began, output)
+        else:
+            self.program = _fork_program(self.spec, self.nice, began, output)
+        os.close(began)
+        os.close(output)
+
+    def _start_contained(self, began: int, output: int) -> None:
+        """Before the program begins it is on record what must be gone for it to be gone."""
+
+        def live(news: init.News) -> None:
+            init.own_proc()
+            program = _fork_program(self.spec, self.nice, began, output, news.began)
+            os.close(began)
+            os.close(output)
+            init.oversee(news, program, self.signals, self._lease_end)
+
+        try:
+            self.init = init.Init((began, output, self.signals, self.lease), live)
+            self.epoll.register(self.init.handle, select.EPOLLIN)
+            _write_running(0, self.init.pid)
+            self.init.go()
+        except OSError as error:
+            self.refused = f"it could not be contained: {error.strerror or error}"
+            self.killing = True
+
+    def _read_news(self) -> None:
+        """Of the namespace's first process, and once of what becomes the program."""
+        for pid, text in self.init.messages() if self.init else ():
+            if text == b"began":
+                self.program = pid
+                if self.deadline:  # it was asked to stop before it could be asked
+                    self._signal(kernel.SIGTERM)
+            else:
+                self.status = int(text[6:])
 
     def _hear_of_start(self) -> None:
         """The pipe closes when the program is executed; if it cannot be, the reason comes first."""
         try:
-            self.refused = os.read(self.began, CHUNK).decode("utf-8", "replace")
+            why = os.read(self.began, CHUNK).decode("utf-8", "replace")
         except BlockingIOError:
             return
+        self._read_news()
         self.epoll.unregister(self.began)
         os.close(self.began)
         self.began = -1
+        self.refused = self.refused or why
         if not self.refused:
-            _say_running(self.program)
+            _say_running(self.program, self.init.pid if self.init else 0)
             _tell(self.report, b"running\n")
         os.close(self.report)
 
@@ -184,7 +220,7 @@ class Shim:
             self._reap()
         if kernel.SIGTERM in came and (self.status is None or self.deadline):  # else it has ended by itself
             self._stop(now)
-        if kernel.SIGUSR1 in came and self.spec.tell and self.status is None:
+        if kernel.SIGUSR1 in came and self.spec.tell and self.status is None and self.program:
             procfs.kill([self.program], self.spec.tell)
 
     def _reap(self) -> None:
@@ -196,8 +232,9 @@ class Shim:
                 return
             if pid == 0:
                 return
-            if pid == self.program:
-                self.status = status
+            self._read_news()
+            if pid == self.program or (self.init and pid == self.init.pid and self.status is None):
+                self.status = status  # the latter: it was killed, and the kernel killed the program with it
 
     def _stop(self, now: int) -> None:
         """Asked by the agent, with a deadline; or by somebody else, with the workload's own grace."""
@@ -214,7 +251,7 @@ class Shim:
     def _is_in_grace(self) -> bool:
         """Others of its group heard the request too and still work on it: a shell ends at once, what it
         started may have something to save. Whoever left the group heard nothing and needs no time."""
-        if not self.deadline:
+        if not self.deadline or not self.program:
             return False
         try:
             os.killpg(self.program, 0)
@@ -225,6 +262,8 @@ class Shim:
     def _signal(self, number: int) -> None:
         """To the program and its group. It has not been reaped, so its number is still its own. One that has
         taken another user's rights does not hear us: it is waited for."""
+        if not self.program:
+            return
         try:
             os.killpg(self.program, number)
         except OSError:  # it has no group yet
@@ -238,6 +277,9 @@ class Shim:
         first, self.killed_at = not self.killed_at, now
         if self.spec.cgroup:
             cgroup.kill(self.spec.cgroup)
+        if self.init:  # and the kernel kills all the rest
+            procfs.kill([] if self.childless else [self.init.pid], kernel.SIGKILL)
+            return
         if first and self.status is None:
             self._signal(kernel.SIGKILL)
             return
@@ -294,12 +336,21 @@ class Shim:
         return ("done" if status == 0 else "failed"), why
 
 
-def _say_running(program: int) -> None:
-    fields = [("shim", str(os.getpid())), ("program", str(program))]
+def _say_running(program: int, first: int = 0) -> None:
     try:
-        records.write("running", records.encode([field for field in fields if field[1] != "0"]))
+        _write_running(program, first)
     except OSError:  # a full disk; the pipe tells it too
         return
+
+
+def _write_running(program: int, first: int) -> None:
+    fields = [("shim", str(os.getpid()))]
+    if program:
+        fields.append(("program", str(program)))
+    seen = procfs.look(first) if first else None
+    if seen:
+        fields += [("init", str(first)), ("init_start", str(seen.start))]
+    records.write("running", records.encode(fields))
 
 
 def _tell(pipe: int, data: bytes) -> None:
@@ -309,7 +360,17 @@ def _tell(pipe: int, data: bytes) -> None:
         return
 
 
-def _become(spec: Spec, parent: int, nice: int, began: int, output: int) -> None:
+def _fork_program(
+    spec: Spec, nice: int, began: int, output: int, say: Callable[[], None] = lambda: None
+) -> int:
+    parent = os.getpid()
+    program = os.fork()
+    if program == 0:
+        _become(spec, parent, nice, began, output, say)
+    return program
+
+
+def _become(spec: Spec, parent: int, nice: int, began: int, output: int, say: Callable[[], None]) -> None:
     """In the child: become the program, or say why not."""
     why = ""
     try:
@@ -319,6 +380,7 @@ def _become(spec: Spec, parent: int, nice: int, began: int, output: int) -> None
         _be_quick(nice)
         if os.getppid() != parent:
             os._exit(127)  # it died before we asked to die with it
+        say()
         if spec.cgroup:
             cgroup.enter(spec.cgroup)
         nothing = os.open("/dev/null", os.O_RDONLY)
@@ -364,16 +426,6 @@ def _execute(command: list[str], env: dict[str, str]) -> str:
     return why
 
 
-def _drop_strangers(ours: set[int]) -> None:
-    """What the agent inherited and never closed must not be held open for as long as a replica lives."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in ours:
-            try:
-                os.close(int(name))
-            except OSError:  # it was the one with which we listed them
-                continue
-
-
 def _be_quick(nice: int) -> None:
     try:
         os.setpriority(os.PRIO_PROCESS, 0, nice)
@@ -382,7 +434,8 @@ def _be_quick(nice: int) -> None:
 
 
 def main(folder: str, lock: int, report: int, listener: int) -> None:
-    _drop_strangers({0, 1, 2, lock, report, listener})
+    # What the agent inherited and never closed must not be held open for as long as a replica lives.
+    init.close_others({0, 1, 2, lock, report, listener})
     for handle in (lock, report, listener):
         if handle >= 0:
             os.set_inheritable(handle, False)

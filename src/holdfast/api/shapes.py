@@ -71,6 +71,12 @@ class Node(Shape, frozen=True, gc=False):
     taints: list[str]
     replicas: list[str]
     findings: list[str]
+    fencing: Annotated[
+        str,
+        Meta(
+            description="kernel: what an exclusive replica started dies with its shim; none: nothing ends it"
+        ),
+    ] = ""
 
 
 class Replica(Shape, frozen=True, gc=False):
@@ -375,6 +381,7 @@ class Preview(Shape, frozen=True, gc=False):
     changes: Annotated[list[str], Meta(description="what would be created, changed (how), or stay as it is")]
     steps: list[Step]
     pending: Annotated[list[str], Meta(description="what would still wait, and why")]
+    cautions: Annotated[list[str], Meta(description="what would be so, and may surprise later")] = []
 
 
 class SpotOffer(Shape, frozen=True, gc=False):

@@ -69,6 +69,7 @@ def node(sight: Sight, name: str, findings: list[str]) -> shapes.Node | None:
         taints=list(it.taints),
         replicas=list(world.on_node.get(name, ())),
         findings=findings,
+        fencing=it.fencing,
     )
 
 

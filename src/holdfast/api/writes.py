@@ -110,6 +110,7 @@ async def plan(request: Request, edge: ThisEdge, file: FileName = SENT) -> Respo
             changes=[_in_words(change.applied, asked) for change in changes],
             steps=[shapes.Step(step.action, step.subject, step.text, step.why) for step in found.steps],
             pending=list(found.pending),
+            cautions=list(found.cautions),
         )
     )
 

@@ -68,6 +68,10 @@ def agent(
             metavar="DIR", show_default="in --root", help="Where programs keep checkpoints; better shared."
         ),
     ] = None,
+    fencing: Annotated[
+        str | None,
+        typer.Option(metavar="auto|none", help="auto: contain jobs in PID namespaces, if possible."),
+    ] = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
     stop_all_on_exit: Annotated[
         bool, typer.Option("--stop-all-on-exit", help="Stop what runs here when the agent is ended.")

@@ -115,7 +115,8 @@ def _tell_plan(preview: "Preview") -> None:
     if not preview.steps:
         steps.add(Text("nothing to do", "dim"), "")
     waits = [Text(f"would wait: {text}", "yellow") for text in preview.pending]
-    look.show(Group(*preview.changes, "", steps, *waits))
+    cautions = [Text(f"note: {text}", "yellow") for text in preview.cautions]
+    look.show(Group(*preview.changes, "", steps, *waits, *cautions))
 
 
 def wait_for(api: "Client", name: str, timeout_ms: int) -> str:

@@ -24,7 +24,7 @@ from holdfast.control.session import Gone, Session
 from holdfast.control.term import Term
 from holdfast.core.desired import desired_set, events_of
 from holdfast.model import event as ev
-from holdfast.model.node import JOINED, Answer
+from holdfast.model.node import JOINED, Answer, Fencing
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.ports.clock import Clock
@@ -186,6 +186,8 @@ class Hub:
                 capacity=hello.capacity,
                 address=hello.address,
                 probe_port=hello.probe_port,
+                fencing=Fencing.KERNEL if hello.fencing == Fencing.KERNEL else Fencing.NONE,
+                boot=hello.boot,
             ),
             done=lambda length: self._welcome(session, hello, term),
             failed=lambda error: session.close(),

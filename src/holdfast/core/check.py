@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.core.money import all_pools, settled
 from holdfast.model import action as do
 from holdfast.model.market import OfferRecord, key_of
-from holdfast.model.node import COMING, JOINED, NodeState
+from holdfast.model.node import COMING, JOINED, Fencing, NodeState
 from holdfast.model.place import Level as Domain
 from holdfast.model.plan import Plan, Refusal
 from holdfast.model.replica import LIVE, Phase, Replica, Role, State
@@ -174,6 +174,8 @@ def a_replica_is_declared_gone_only_with_proof(trial: Trial, action: do.Action) 
     node = world.nodes.get(replica.node)
     if action.proof is do.Proof.NODE_GONE or node is None:
         return node is None
+    if node.fencing is Fencing.NONE or replica.unproven:
+        return False
     leases, (changed_at, before_ms) = world.policy.leases, world.lease_before
     heard = max(node.heard_at, world.leader.since)
     over = max(heard + leases.lease_ms, min(heard, changed_at) + before_ms) + leases.margin_ms

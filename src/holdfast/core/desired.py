@@ -77,4 +77,12 @@ def events_of(reports: Iterable[Report], node: str, at: Instant) -> Iterator[ev.
             yield ev.CheckpointSaved(at=at, replica=replica, progress_ms=report.progress_ms, node=node)
         elif report.what == "ended" and how is not None:
             done, why = report.progress_ms, report.why
-            yield ev.ReplicaEnded(at=at, replica=replica, node=node, how=how, progress_ms=done, why=why)
+            yield ev.ReplicaEnded(
+                at=at,
+                replica=replica,
+                node=node,
+                how=how,
+                progress_ms=done,
+                why=why,
+                proven=report.proven,
+            )

@@ -17,7 +17,7 @@ from holdfast.core import brake, detect, explain_mix, explain_scale, index, list
 from holdfast.core.detect import RULES, Senses
 from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.pending import may_still_run, within
-from holdfast.model.node import JOINED, Clues, Node, NodeState, Step
+from holdfast.model.node import JOINED, Clues, Fencing, Node, NodeState, Step
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, slot_id
 from holdfast.model.units import NEVER, Instant, many, seconds
 from holdfast.model.verdict import Doubt, Evidence, Level, Peers, Said, Silence, Word
@@ -166,16 +166,29 @@ def _next_look(world: World, senses: Senses | None, node: Node, now: Instant) ->
 
 
 def _lease(world: World, node: Node, now: Instant) -> Iterator[str]:
-    exclusive = [n for n in world.on_node[node.id] if world.replicas[n].exclusive]
+    exclusive = _exclusive(world, node)
     over = index.lease_over_at(world, node.id) - now
     if node.verdict.level is Level.ALIVE:
         lasts = seconds(world.policy.leases.lease_ms)
         yield f"its lease is renewed by every heartbeat and lasts {lasts}"
+    elif node.fencing is Fencing.NONE:
+        yield "its lease runs out, and that proves nothing"
     elif over > 0:
         what = f"{', '.join(exclusive)} may" if exclusive else "an exclusive replica could"
         yield f"its lease is surely over {within(over)}: until then {what} still run there"
     else:
         yield "its lease is over: no exclusive replica runs there any more"
+    if node.fencing is Fencing.NONE:
+        yield (
+            "fencing: none: nothing there ends an exclusive replica whose shim was killed, so it is gone "
+            "only by its provider's or an operator's word"
+        )
+    else:
+        yield "fencing: kernel: what an exclusive replica started dies with its shim"
+
+
+def _exclusive(world: World, node: Node) -> list[str]:
+    return [name for name in world.on_node[node.id] if world.replicas[name].exclusive]
 
 
 def _repair(world: World, node: Node, now: Instant) -> Iterator[str]:
@@ -207,10 +220,14 @@ def _help_node(world: World, node: Node) -> Iterator[str]:
     if node.verdict.level is Level.DEAD:
         yield "start its agent again: only a hello brings it back"
         pool = world.pools.get(node.pool)
-        if pool is not None and not pool.can_terminate:
+        if node.fencing is Fencing.NONE and (left := _exclusive(world, node)):
+            yield f"if the machine is off, so that {', '.join(left)} cannot run: holdfast forget {name}"
+        elif pool is not None and not pool.can_terminate:
             yield f"if it will not come back: holdfast forget {name}"
     elif node.verdict.level is not Level.ALIVE and node.verdict.evidence.peers is Peers.NOBODY:
         yield "a node in another rack, that could be asked"
+    elif unproven := [n for n in world.on_node[name] if world.replicas[n].unproven]:
+        yield f"restart the machine: then {', '.join(unproven)} surely runs no more"
     if any(scope in world.brakes for scope in _scopes(world, node)):
         yield "if these nodes are really gone: holdfast release-brake"
 

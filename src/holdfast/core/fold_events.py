@@ -176,6 +176,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
             world.agenda.note("node", node.hedge)
     state = NodeState.READY if node.state in COMING else node.state  # a reset ends when its provider says so
     since = event.at if state is not node.state else node.since
+    rebooted = event.boot not in ("", node.boot)
     node = replace(
         node,
         state=state,
@@ -188,12 +189,14 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         idle_since=node.idle_since or event.at,
         address=event.address or node.address,
         probe_port=event.probe_port or node.probe_port,
+        fencing=event.fencing,
+        boot=event.boot,
     )
     index.put_node(world, _resized(world, node, event))
     _zone_seen(world, node, event.at)
     world.agenda.at(node.idle_since + world.pools[node.pool].idle_ms, "pool", node.pool)
     for replica_id in list(world.on_node[node.id]):
-        _reconcile(world, world.replicas[replica_id], event)
+        _reconcile(world, world.replicas[replica_id], event, rebooted=rebooted)
 
 
 def _left_by_itself(world: World, node: Node) -> bool:
@@ -246,20 +249,23 @@ def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:
     )
 
 
-def _reconcile(world: World, replica: Replica, event: ev.NodeJoined) -> None:
+def _reconcile(world: World, replica: Replica, event: ev.NodeJoined, *, rebooted: bool) -> None:
     """What does the node really run, against what we thought? What it does not name does not run: an agent
-    takes sets only from the connection it said hello on, so nothing sent before can still start something."""
+    takes sets only from the connection it said hello on, so nothing sent before can still start something.
+    What it could not prove to have ended is gone only when its machine was restarted."""
     if replica.id in event.running:
         slot = world.slots.get(replica.slot)
         if replica.state is State.LOST:
             if slot is not None and slot.epoch == replica.epoch and slot.phase is Phase.OPEN:
-                index.put_replica(world, replace(replica, state=State.STARTING, since=event.at))
+                index.put_replica(
+                    world, replace(replica, state=State.STARTING, since=event.at, unproven=False)
+                )
                 world.agenda.note("workload", replica.workload)  # it may have been paused meanwhile
                 if replica.ready_at:  # it told us so long ago, and will not tell again
                     _ready(world, world.replicas[replica.id], event.at)
             else:
                 _stop(world, replica, event.at)
-    else:
+    elif rebooted or not replica.unproven:
         _gone(world, replica, event.at, "it was not running when its node came back")
 
 
@@ -378,7 +384,8 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
 
 
 def may_be_forgotten(world: World, node: Node, now: Instant) -> bool:
-    """Nothing exclusive can be running there any more, and we do not hear it."""
+    """Nothing exclusive can be running there any more, and we do not hear it. Where no lease proves that, the
+    operator who asks for it does."""
     return node.verdict.level is Level.DEAD and now >= index.lease_over_at(world, node.id)
 
 
@@ -466,6 +473,10 @@ def _ended(world: World, replica: Replica, event: ev.ReplicaEnded) -> None:
     _save(world, replica, event.progress_ms)
     workload = world.workloads.get(replica.workload)
     slot = world.slots.get(replica.slot)
+    if replica.exclusive and not event.proven:
+        index.put_replica(world, replace(replica, state=State.LOST, since=event.at, unproven=True))
+        slot_down(world, replica, event.at, f"{event.why}, and nothing proves that all of it ended")
+        return
     if slot is None or workload is None or slot.epoch != replica.epoch:
         _gone(world, replica, event.at, event.why or f"it was {event.how}")
     elif event.how is ev.Ended.DONE:

@@ -98,6 +98,7 @@ class Report(msgspec.Struct, frozen=True):
     progress_ms: Millis = 0
     why: str = ""
     port: int = 0
+    proven: bool = True  # ended: nothing of it can run any more
 
 
 class NodeMachine:
@@ -194,17 +195,24 @@ class NodeMachine:
             self._report(Report(replica, "saved", progress_ms=progress_ms))
 
     def ended(
-        self, replica: str, how: Ended, progress_ms: Millis, why: str, now: Instant
+        self,
+        replica: str,
+        how: Ended,
+        progress_ms: Millis,
+        why: str,
+        now: Instant,
+        *,
+        proven: bool = True,
     ) -> list[Instruction]:
         process = self.processes.pop(replica, None)
         if process is None:
             return []
-        if process.fenced:
+        if process.fenced and proven:
             how, why = Ended.FENCED, "the lease ran out"
         elif process.stopping:
             how = how if how is Ended.DONE else Ended.STOPPED
         self.finished[replica] = None
-        self._report(Report(replica, "ended", how, progress_ms, why))
+        self._report(Report(replica, "ended", how, progress_ms, why, proven=proven))
         return self.start_what_can(now)
 
     # what time does

@@ -16,7 +16,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.core import capacity, failover, gang, handover, orders, placement, remedy, reserve, seats
+from holdfast.core import (
+    capacity,
+    failover,
+    fencing,
+    gang,
+    handover,
+    orders,
+    placement,
+    remedy,
+    reserve,
+    seats,
+)
 from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.index import lease_over_at
 from holdfast.core.packing import Apart, Bin
@@ -166,6 +177,9 @@ def may_still_run(world: World, replica: Replica, now: Instant) -> str:
         return f"{where} is {replica.state}"
     if not replica.exclusive:
         return f"{where} was lost and may serve on until its node is back"
+    if not fencing.lease_proves(world, replica):
+        why = "its shim was killed there" if replica.unproven else "nothing there ends it with its lease"
+        return f"{where} may still run, and {why}: it is gone when its provider or an operator says so"
     over = lease_over_at(world, replica.node)
     return (
         f"{where} may still run: it is surely gone when its lease is over, {within(over - now)}, "

@@ -26,7 +26,7 @@ from holdfast.core.tell import BOOKKEEPING, tell_action
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.agenda import Agenda
-from holdfast.model.node import NodeState
+from holdfast.model.node import Fencing, NodeState
 from holdfast.model.offer_table import Table
 from holdfast.model.plan import Held, Refusal
 from holdfast.model.replica import State
@@ -53,6 +53,7 @@ class Step(msgspec.Struct, frozen=True):
 class Preview(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
     pending: tuple[str, ...]  # what would still wait, and why
+    cautions: tuple[str, ...] = ()  # what would be so, and may surprise later
 
 
 def preview(
@@ -84,7 +85,23 @@ def preview(
     else:
         unfinished.append(f"more would follow: it is not at rest after {TURNS_MAX} turns")
     waiting = _waiting(world, events, now, unlisted)
-    return Preview(tuple(steps[:STEPS_MAX]), (*dict.fromkeys(unfinished), *waiting))
+    cautions = tuple(_unfenced(world, events))
+    return Preview(tuple(steps[:STEPS_MAX]), (*dict.fromkeys(unfinished), *waiting), cautions)
+
+
+def _unfenced(world: World, events: Sequence[ev.Event]) -> Iterator[str]:
+    """Where what is exclusive would run on nodes that cannot end it when its shim is killed."""
+    for event in events:
+        if not isinstance(event, ev.WorkloadApplied) or not event.workload.exclusive:
+            continue
+        name = event.workload.name
+        copies = (world.replicas[n] for slot in world.of_workload.get(name, ()) for n in world.of_slot[slot])
+        homes = dict.fromkeys(copy.node for copy in copies if world.nodes[copy.node].fencing is Fencing.NONE)
+        if homes:
+            yield (
+                f"{name} runs on {', '.join(homes)} with fencing: none: if such a node falls silent, it "
+                "starts elsewhere only when the provider or an operator says that the node is gone"
+            )
 
 
 def _step(action: do.Action) -> Step:

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.model.finding import Finding
 from holdfast.model.gateway import Key, Limits
-from holdfast.model.node import Answer
+from holdfast.model.node import Answer, Fencing
 from holdfast.model.place import Place
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool
@@ -44,6 +44,10 @@ class NodeJoined(Happened, frozen=True):
     capacity: Resources | None = None
     address: str = ""  # where its peers and clients reach it: a host name or address
     probe_port: int = 0  # where it, or any shim of it, answers "are you there"
+    fencing: Fencing = (
+        Fencing.KERNEL
+    )  # what ends its exclusive replicas when nothing of ours is left to do it
+    boot: str = ""  # of the machine: another one after each restart; empty: an older agent
 
 
 class NodeSaidGoodbye(Happened, frozen=True):
@@ -143,6 +147,7 @@ class ReplicaEnded(Happened, frozen=True):
     how: Ended
     progress_ms: Millis = 0
     why: str = ""
+    proven: bool = True  # False: its shim is gone, and something that it started may still run
 
 
 class CheckpointSaved(Happened, frozen=True):

@@ -36,6 +36,13 @@ class Answer(enum.StrEnum):
     FAILED = "failed"  # the peer could not try
 
 
+class Fencing(enum.StrEnum):
+    """What ends an exclusive replica whose shim was killed, so that its lease means something then."""
+
+    KERNEL = "kernel"  # all that it started dies with its shim
+    NONE = "none"  # nothing: it may still run, whatever the lease and the agent say
+
+
 class Clues(msgspec.Struct, frozen=True):
     """What others have told us of a node since we last heard it."""
 
@@ -102,6 +109,8 @@ class Node(msgspec.Struct, frozen=True):
     launched_at: Instant = 0  # when it was asked for, or joined unasked: it costs from here
     answered: bool = False  # its provider has said that it is there
     price_max_micro_usd: MicroUsd | None = None  # what it was asked for at, at most
+    fencing: Fencing = Fencing.KERNEL  # as its last hello said
+    boot: str = ""
 
     @property
     def may_queue(self) -> bool:

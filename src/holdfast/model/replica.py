@@ -70,6 +70,7 @@ class Replica(msgspec.Struct, frozen=True):
     progress_ms: Millis = 0  # where it resumes from
     port: int = 0  # on its node; 0: not known yet
     grace_ms: Millis = 0  # from being asked to stop to being killed, when its workload is deleted
+    unproven: bool = False  # LOST by its own agent's word: its shim is gone, and it may still run
 
 
 def slot_id(workload: str, index: int, role: Role = Role.ACTIVE) -> str:

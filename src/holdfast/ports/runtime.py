@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.core.node import Brief, Wanted
 from holdfast.model.event import Ended
+from holdfast.model.node import Fencing
 from holdfast.model.units import Instant, Millis
 
 
@@ -28,6 +29,7 @@ class Exit(msgspec.Struct, frozen=True):
     how: Ended  # DONE, FAILED, STOPPED, or FENCED when the lease ran out
     why: str  # "exit code 1", "killed by signal 9", "no such command: foo", ...
     progress_ms: Millis = 0
+    proven: bool = True  # False: its shim was killed, and something that it started may still run
 
 
 class Adopted(msgspec.Struct, frozen=True):
@@ -73,6 +75,8 @@ class Runtime(Protocol):
 
     def forget(self, replica: str) -> None:
         """The control plane has journalled its end: nothing needs to be kept of it but its log."""
+
+    def fencing(self) -> Fencing: ...
 
     def usage(self) -> dict[str, Usage]: ...
 

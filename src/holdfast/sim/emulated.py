@@ -10,7 +10,7 @@ from typing import cast
 
 from holdfast.core.node import Do, Instruction, NodeMachine
 from holdfast.model.event import Ended
-from holdfast.model.node import Answer
+from holdfast.model.node import Answer, Fencing
 from holdfast.model.place import Place
 from holdfast.model.resources import Resources
 from holdfast.ports.clock import Clock
@@ -190,6 +190,7 @@ class EmulatedAgent(asyncio.Protocol):
             self.fleet.capacity,
             "emulated",
             self.port,
+            fencing=Fencing.KERNEL.value,
         )
 
     def _later(self, seconds: float) -> None:

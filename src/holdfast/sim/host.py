@@ -3,7 +3,7 @@ it."""
 
 from holdfast.core.node import NodeMachine
 from holdfast.model.action import LaunchNode
-from holdfast.model.node import Answer
+from holdfast.model.node import Answer, Fencing
 from holdfast.model.units import Instant
 from holdfast.sim.programs import Process
 
@@ -17,6 +17,7 @@ class Host:
         self.frozen = False
         self.gray = False
         self.slow = False
+        self.fencing = Fencing.KERNEL
         self.connected = False
         self.follows = ""  # the control plane it is connected to
         self.session = 0

@@ -53,6 +53,8 @@ class Hello(Message, frozen=True):
     probe_port: int = 0
     version: str = ""
     chaos: bool = False  # may be told to pretend a partition
+    fencing: str = ""  # a `Fencing`; an older agent does not say, and cannot end what its shims no longer can
+    boot: str = ""  # of the machine; another one after each restart
 
 
 class Used(msgspec.Struct, frozen=True, array_like=True):
