@@ -20,6 +20,7 @@ class Disk:
     ready: set[str] = field(default_factory=set)
     exits: dict[str, tuple[Task, Exit]] = field(default_factory=dict)  # that nobody was told of
     logs: dict[str, bytes] = field(default_factory=dict)
+    rotated: dict[str, int] = field(default_factory=dict)  # bytes of them that are gone
     progress: dict[str, int] = field(default_factory=dict)
     lease_until: int = 0
 
@@ -85,6 +86,7 @@ class RuntimeTwin:
     def read_log(self, replica: str, offset: int, size: int) -> tuple[bytes, int]:
         log = self.disk.logs.get(replica, b"")
         offset = max(0, len(log) + offset) if offset < 0 else min(offset, len(log))
+        offset = max(offset, self.disk.rotated.get(replica, 0))
         part = log[offset : offset + size]
         self.read_bytes += len(part)
         return part, offset + len(part)

@@ -6,7 +6,7 @@ from pathlib import Path
 from holdfast.agent.tails import LAST_BYTES, LAST_BYTES_ALL, PART_BYTES, READERS_MAX, last_words
 from holdfast.core.node import Report
 from holdfast.model.event import Ended
-from holdfast.wire.messages import Beat, LogPart, ReadLog, Reports, StopLog, Wrote
+from holdfast.wire.messages import Beat, LogPart, LogTaken, ReadLog, Reports, StopLog, Wrote
 from tests.agent_rig import agent
 from tests.hub_twin import HubTwin, Line, desired, lived, until, wanted
 from tests.runtime_twin import RuntimeTwin
@@ -116,6 +116,70 @@ async def test_a_control_plane_that_does_not_read_holds_up_the_log_and_not_the_a
         line.deaf.clear()
         assert await end(line, 1) == ""
     assert len(read(line, 1)) == len(log)
+
+
+@lived
+async def test_a_reader_is_sent_no_more_than_it_has_room_for_and_others_are_not_held_up(
+    tmp_path: Path,
+) -> None:
+    log, window = bytes(range(256)) * 10_000, 100_000
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed(beat_ms=50)
+        rig.runtime.disk.logs["web/0.1"] = log
+        line.say(ReadLog(1, "web/0.1", 0, window=window))
+        await until(lambda: len(read(line, 1)) == window)
+        line.say(ReadLog(2, "web/0.1", 0, window=window))
+        line.say(ReadLog(3, "web/0.1", 0))
+        assert await end(line, 3) == ""
+        beats = len(line.all(Beat))
+        await until(lambda: len(line.all(Beat)) >= beats + 10)
+        assert [len(read(line, request)) for request in (1, 2, 3)] == [window, window, len(log)]
+        taken = 0
+        while taken < len(log):
+            taken = len(read(line, 1))
+            line.say(LogTaken(1, taken))
+            await until(lambda: len(read(line, 1)) == min(taken + window, len(log)))  # noqa: B023
+        assert await end(line, 1) == ""
+        line.say(LogTaken(77, 5))
+    assert read(line, 1) == log
+    offsets = [part.offset for part in parts(line, 1) if part.data]
+    assert offsets == [sum(len(part.data) for part in parts(line, 1)[:at]) for at in range(len(offsets))]
+
+
+@lived
+async def test_a_reader_that_rotation_has_overtaken_is_not_left_to_believe_that_it_has_all(
+    tmp_path: Path,
+) -> None:
+    log = bytes(range(256)) * 1_000
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed()
+        rig.runtime.disk.logs["web/0.1"] = log
+        line.say(ReadLog(1, "web/0.1", 0, window=1_000))
+        await until(lambda: len(read(line, 1)) == 1_000)
+        rig.runtime.disk.rotated["web/0.1"] = 200_000
+        line.say(LogTaken(1, 1_000))
+        gone = "bytes 1,000 to 200,000 of the log of web/0.1 are gone: it was written faster than it was read"
+        assert await end(line, 1) == gone
+        line.say(ReadLog(2, "web/0.1", 0))
+        assert await end(line, 2) == ""
+    assert (parts(line, 2)[0].offset, read(line, 2)) == (200_000, log[200_000:])
+
+
+@lived
+async def test_a_log_is_read_up_to_where_it_was_when_it_was_asked_for(tmp_path: Path) -> None:
+    """Of a program that writes faster than it is read there would be no end."""
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed()
+        rig.runtime.disk.logs["web/0.1"] = b"x" * 5_000
+        line.say(ReadLog(1, "web/0.1", 0, window=1_000))
+        await until(lambda: len(read(line, 1)) == 1_000)
+        rig.runtime.disk.logs["web/0.1"] += b"y" * 5_000
+        line.say(LogTaken(1, 1_000))
+        for taken in range(2_000, 7_000, 1_000):
+            await until(lambda: len(read(line, 1)) >= taken - 1_000)  # noqa: B023
+            line.say(LogTaken(1, taken))
+        assert await end(line, 1) == ""
+    assert read(line, 1) == b"x" * 5_000
 
 
 def told(line: Line) -> dict[str, Wrote]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.api import history, streams
 from holdfast.api.app import close
+from holdfast.control import log_reader, plane
 from holdfast.core.node import Report
 from holdfast.model import event as ev
 from holdfast.model.action import ReleaseBrake
@@ -20,7 +21,7 @@ from holdfast.model.plan import Plan
 from holdfast.ports.store import Tail
 from holdfast.sim.emulated import EmulatedAgent
 from holdfast.sim.store import SimStore
-from holdfast.wire.messages import LogPart, ReadLog, Reports, StopLog, Wrote
+from holdfast.wire.messages import LogPart, LogTaken, ReadLog, Reports, StopLog, Wrote
 from tests.planes import World, until
 from tests.served import ONCE, WEB, Served, answered, served
 
@@ -246,6 +247,10 @@ class Talkative(EmulatedAgent):
 
     log = b"".join(b"line %d\n" % number for number in range(1_000))
     forgets = ""  # why nothing can be read; it may say anything
+    counts = False  # it says where each part is, as one does that knows windows
+    most = 1 << 30  # bytes that it sends before something goes wrong
+    rotated = 0  # bytes that are gone
+    piece = 1_000
     asked: list[ReadLog]
     stopped: list[int]
 
@@ -256,11 +261,16 @@ class Talkative(EmulatedAgent):
                 if self.forgets:
                     self.send(LogPart(request, b"", end=True, why=self.forgets))
                     return
-                data = self.log[offset:]
-                for start in range(0, len(data), 1_000):
-                    self.send(LogPart(request, data[start : start + 1_000]))
+                offset = max(offset if offset >= 0 else len(self.log) + offset, self.rotated)
+                data = self.log[offset : offset + self.most]
+                for start in range(0, len(data), self.piece):
+                    part = data[start : start + self.piece]
+                    self.send(LogPart(request, part, offset=offset + start if self.counts else -1))
                 if not follow:
-                    self.send(LogPart(request, b"", end=True))
+                    why = "its disk is gone" if offset + self.most < len(self.log) else ""
+                    self.send(LogPart(request, b"", end=True, why=why))
+            case LogTaken():
+                assert self.counts, "an older agent would take it for garbage"
             case StopLog(request=request):
                 self.stopped.append(request)
             case _:
@@ -302,10 +312,10 @@ async def test_a_log_is_followed_until_the_reader_leaves() -> None:
         await until(lambda: api.edge.streams.open == 0)
 
 
-async def test_a_silent_log_is_followed_all_the_same_and_ends_when_the_control_plane_closes(
+async def test_a_silent_log_is_followed_all_the_same_and_is_cut_when_the_control_plane_closes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "FIRST_WITHIN_S", 0.05)
+    monkeypatch.setattr(plane, "BEGIN_S", 0.05)
     async with served("n1") as api:
         agent = await talkative(api)
         agent.log = b""
@@ -313,8 +323,58 @@ async def test_a_silent_log_is_followed_all_the_same_and_ends_when_the_control_p
         async with asyncio.timeout(20), api.client.stream("GET", "/v1/log", params=params) as response:
             assert response.status_code == 200
             close(api.app)
-            assert [part async for part in response.aiter_bytes()] == []
+            with pytest.raises(httpx.RemoteProtocolError):
+                assert [part async for part in response.aiter_bytes()] == []
         await until(lambda: len(agent.stopped) == 1)
+
+
+async def read_on(response: httpx.Response) -> tuple[bytes, bool]:
+    """What came, and whether the body had an end."""
+    got = b""
+    try:
+        async for part in response.aiter_bytes():
+            got += part
+    except httpx.RemoteProtocolError:
+        return got, False
+    return got, True
+
+
+async def test_a_log_that_is_cut_short_ends_without_the_end_of_its_body_and_goes_on_from_there() -> None:
+    async with served("n1") as api:
+        agent = await talkative(api)
+        agent.counts = True
+        agent.most = 3_000
+        async with api.client.stream("GET", "/v1/log", params={"replica": "web/0.1"}) as response:
+            assert response.headers["holdfast-log-offset"] == "0"
+            got, whole = await read_on(response)
+            assert not whole
+        assert got == agent.log[:3_000]
+        agent.most = 1 << 20
+        rest = await api.client.get("/v1/log", params={"replica": "web/0.1", "offset": 3_000})
+        assert (rest.headers["holdfast-log-offset"], got + rest.content) == ("3000", agent.log)
+        agent.rotated = 5_000
+        gone = await api.client.get("/v1/log", params={"replica": "web/0.1", "offset": 3_000})
+        assert "bytes 3,000 to 5,000 of the log of web/0.1 are gone" in answered(gone, 410)["detail"]
+        kept = await api.client.get("/v1/log", params={"replica": "web/0.1"})
+        assert kept.content == agent.log[5_000:]
+        assert "bytes 0 to 5,000 of the log of web/0.1 are gone" in kept.headers["holdfast-note"]
+        answered(await api.client.get("/v1/log?replica=web/0.1&offset=1&tail_bytes=1"), 422)
+        await until(lambda: api.edge.streams.open == 0)
+        assert not api.plane.hub.readers
+
+
+async def test_an_older_agent_that_does_not_wait_for_a_slow_reader_costs_it_the_rest_and_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_reader, "UNREAD_MAX", 100_000)
+    async with served("n1") as api:
+        agent = await talkative(api)
+        agent.log = b"x" * 64_000_000
+        agent.piece = 1 << 19
+        async with api.client.stream("GET", "/v1/log", params={"replica": "web/0.1"}) as response:
+            got, whole = await read_on(response)
+            assert not whole or response.status_code == 503
+            assert len(got) < len(agent.log)
 
 
 async def test_a_log_that_cannot_be_had_says_why() -> None:

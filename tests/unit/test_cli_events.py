@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.api import shapes
-from holdfast.cli import events
+from holdfast.cli import events, log_bytes
 from tests.cli_rig import (
     Answer,
     Holdfast,
@@ -150,7 +150,46 @@ def test_logs_as_json_are_one_object_a_line_followed_or_not(holdfast: Holdfast) 
     assert (followed.code, followed.out) == (0, told.out)
 
 
-@pytest.mark.parametrize(("tail", "lines"), [(0, 0), (1, 1), (2, 2), (9, 5)])
+@pytest.mark.parametrize("words", [("web/0.1",), ("web/0.1", "-f"), ("web/0.1", "--json")])
+def test_logs_that_are_cut_off_go_on_where_they_were(holdfast: Holdfast, words: tuple[str, ...]) -> None:
+    log = b"".join(b"tick %d\r\n" % at for at in range(100))
+
+    def answer(method: str, path: str) -> Answer:
+        start = int(parse_qs(urlsplit(path).query).get("offset", ["0"])[0])
+        promised = {"Holdfast-Log-Offset": str(start), "Content-Length": str(len(log) - start)}
+        return 200, {**promised, "Connection": "close"}, log[start : start + 123]
+
+    with listening(answer) as server:
+        told = holdfast("logs", *words, "--url", server.url)
+    assert told.code == 0, told.err
+    if "--json" in words:
+        lines = [json.loads(text)["line"] for text in told.out.splitlines()]
+        assert lines == [f"tick {at}" for at in range(100)]
+    else:
+        assert told.out.replace("\r\n", "\n") == log.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("words", [("web/0.1",), ("web/0.1", "-f")])
+def test_logs_that_stay_cut_off_are_an_error(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(log_bytes, "RESUME_S", 0.5)
+    for status in (503, 404) if "-f" in words else (503, 404, 410):
+
+        def answer(method: str, path: str) -> Answer:
+            if "offset=" in path:
+                return problem(status, "n1 is gone")  # noqa: B023
+            facts = {"Holdfast-Log-Offset": "7", "Content-Length": "99", "Connection": "close"}
+            return 200, facts, b"one\ntw"
+
+        with listening(answer) as server:
+            told = holdfast("logs", *words, "--url", server.url)
+        cut = "error: the log of web/0.1 is cut short after 13 bytes: n1 is gone"
+        assert (told.out, told.err.splitlines()[0]) == ("one\ntw", cut)
+        assert told.code == 1
+
+
+@pytest.mark.parametrize(("tail", "lines"), [(0, 0), (1, 1), (2, 2), (9, 4)])
 def test_the_tail_of_a_log_that_grows_meanwhile_has_whole_lines_only(
     holdfast: Holdfast, tail: int, lines: int
 ) -> None:
@@ -159,8 +198,10 @@ def test_the_tail_of_a_log_that_grows_meanwhile_has_whole_lines_only(
     def answer(method: str, path: str) -> Answer:
         nonlocal log
         log += f"tick {log.count(b'tick') * 1000}\n".encode()
-        asked = parse_qs(urlsplit(path).query).get("tail_bytes")
-        return 200, {}, log[-int(asked[0]) :] if asked else log
+        asked = parse_qs(urlsplit(path).query)
+        start = int(asked["offset"][0]) if "offset" in asked else 0
+        start = max(0, len(log) - int(asked["tail_bytes"][0])) if "tail_bytes" in asked else start
+        return 200, {"Holdfast-Log-Offset": str(start)}, log[start:]
 
     with listening(answer) as server:
         told = holdfast("logs", "web/0.1", "--tail", str(tail), "--url", server.url)

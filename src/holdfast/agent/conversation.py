@@ -35,6 +35,7 @@ from holdfast.wire.messages import (
     Desired,
     Goodbye,
     Hello,
+    LogTaken,
     Moved,
     Noted,
     Noticed,
@@ -134,6 +135,8 @@ class Conversation:
                 self._spawn(self._probe(said))
             case ReadLog():
                 self._logs_of().begin(said)
+            case LogTaken(request=request, taken=taken):
+                self._logs_of().taken(request, taken)
             case StopLog(request=request):
                 self._logs_of().end(request)
             case Silence(for_ms=for_ms):

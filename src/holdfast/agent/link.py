@@ -133,7 +133,8 @@ class Link(asyncio.Protocol):
 
     async def writable(self) -> None:
         """Waits while too much waits to be sent."""
-        await self._writable.wait()
+        while not self._writable.is_set():  # several wait, and the first may have filled it again
+            await self._writable.wait()
 
     def hush(self, for_s: float, then: Callable[[], None]) -> None:
         """Neither hears nor says anything for so long, as if the network were cut."""

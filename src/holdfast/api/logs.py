@@ -1,7 +1,8 @@
 """What a replica writes. It is kept on its node; here it only passes through, as fast as the reader reads.
 
-Of what has ended the control plane keeps the end, for when its node is gone. A header says so then: what a
-program wrote is not mixed with words of ours.
+The control plane keeps the end of it, for when its node is gone. A header says so then: what a program wrote
+is not mixed with words of ours. Another says where in the log the answer begins, so that a reader that is cut
+off goes on where it was: no byte lost, and none twice.
 """
 
 from collections.abc import AsyncGenerator
@@ -14,15 +15,16 @@ from starlette.responses import Response
 
 from holdfast.api.edge import ThisEdge
 from holdfast.api.gate import ReadFromLeader
-from holdfast.api.problems import unknown
+from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives_text
-from holdfast.api.streams import Stream
-from holdfast.control.plane import NotReachable
+from holdfast.api.streams import Cut, Stream
 from holdfast.control.session import Gone
 
 TAIL_MAX = 1 << 40
+OFFSET_MAX = 1 << 60
 TEXT = "text/plain; charset=utf-8"
 NOTE = "Holdfast-Note"
+OFFSET = "Holdfast-Log-Offset"
 
 router = APIRouter(prefix="/v1", route_class=ReadFromLeader, tags=["what happened, and why"])
 
@@ -31,9 +33,12 @@ router = APIRouter(prefix="/v1", route_class=ReadFromLeader, tags=["what happene
     "/log",
     summary="What a replica wrote",
     **gives_text(
-        "its output and errors, as they came. Where its node is gone the end of it is kept, and the header "
-        "`Holdfast-Note` says so",
+        "its output and errors, as they came, and all of it: an answer that is cut short ends without the "
+        "last chunk of its body. The header `Holdfast-Log-Offset` says where in the log it begins; after a "
+        "cut, ask again with `offset`. Where the beginning is gone, or its node, and only the end is kept, "
+        "the header `Holdfast-Note` says so. 410: the log is not kept from `offset` on",
         404,
+        410,
     ),
 )
 async def log(
@@ -43,20 +48,31 @@ async def log(
     tail_bytes: Annotated[
         int | None, Query(ge=1, le=TAIL_MAX, description="only the last so many; without: all that is kept")
     ] = None,
+    offset: Annotated[
+        int | None,
+        Query(ge=0, le=OFFSET_MAX, description="from this byte of all that it wrote; not with `tail_bytes`"),
+    ] = None,
     follow: Annotated[bool, Query(description="go on with what it writes")] = False,
 ) -> Response:
+    if offset is not None and tail_bytes is not None:
+        raise Refused(
+            422, "an answer begins at `offset` or with the last `tail_bytes`", "leave one of them out"
+        )
     edge.streams.check_room()
     plane = edge.plane
     try:
-        found = await plane.open_log(replica, offset=-(tail_bytes or 0), follow=follow)
+        found = await plane.open_log(replica, offset=offset, last=tail_bytes or 0, follow=follow)
     except LookupError:
         known = plane.world.replicas
         siblings = [id for id in known if id.startswith(replica.partition("/")[0] + "/")]
         raise unknown("replica", replica, siblings or known) from None
-    stream = Stream(edge.streams, _plainly(found.parts), TEXT, request.state.lapsed)
+    lapsed = request.state.lapsed
+    stream = Stream(edge.streams, _plainly(found.parts), TEXT, lapsed, whole=True, closed=found.close)
     if found.note:
         stream.headers[NOTE] = found.note
-    return await stream.begun()
+    if found.start is not None:
+        stream.headers[OFFSET] = str(found.start)
+    return stream
 
 
 async def _plainly(source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
@@ -65,4 +81,4 @@ async def _plainly(source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
             async for part in source:
                 yield part
         except Gone as error:
-            raise NotReachable(str(error)) from None
+            raise Cut(str(error)) from None

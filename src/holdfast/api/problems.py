@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api.shapes import Problem
+from holdfast.control.last_words import NotKept
 from holdfast.control.plane import NotReachable, Unsupported
 from holdfast.core import revise
 from holdfast.core.spelling import did_you_mean, worth_comparing
@@ -91,6 +92,8 @@ def explained(error: Exception) -> Response | None:
             return _port_problem(error)
         case NotReachable():
             return answer(503, str(error), "its node is not connected", headers={"Retry-After": "5"})
+        case NotKept():
+            return answer(410, str(error), "without `offset` the answer begins with what is kept")
         case Unsupported():
             return answer(409, str(error))
         case TimeoutError():

@@ -22,6 +22,7 @@ WHY = {
     404: "there is no such thing",
     408: "the body did not arrive in time",
     409: "not possible as things are",
+    410: "it is no longer kept",
     413: "the body is larger than 4 MiB",
     415: "the type of the body is not one that this takes",
     422: "the request is not as it should be; `problems` says where",

@@ -4,23 +4,30 @@ Nothing is buffered here: the next piece is fetched when the last one is on its 
 its own source down and nobody else. A reader that takes nothing for a minute is let go. Streams end when the
 reader leaves or its token is good no longer, and when the control plane closes: `close` must be called before
 the server waits for its open connections, or it would wait for these.
+
+What must be whole (`whole`: a log) and is not ends without the last chunk of its body, so that a client can
+tell it from the end: the connection is closed in the middle of the answer.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from typing import Any, Self
+from typing import Any
 
 import structlog
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.api.problems import Refused
+from holdfast.control.front import CUT
 
 OPEN_MAX = 256
 STUCK_S = 60.0
-FIRST_WITHIN_S = 1.0
 
 log = structlog.get_logger("holdfast.api")
+
+
+class Cut(Exception):
+    """The source ends, and that is not all of it."""
 
 
 class Streams:
@@ -47,28 +54,18 @@ class Stream(StreamingResponse):
         source: AsyncGenerator[bytes],
         media_type: str,
         lapsed: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        *,
+        whole: bool = False,
+        closed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`lapsed` returns when the reader may read no longer."""
+        """`lapsed` returns when the reader may read no longer. `whole`: an end before the source's own is an
+        error. `closed` is called at the end, also if the source was never begun."""
         self.streams, self.source, self.lapsed = streams, source, lapsed
+        self.whole, self.closed = whole, closed
         self._pieces = self._until_closing()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._first: asyncio.Task[Any] | None = None
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(self._pieces, media_type=media_type, headers=headers)
-
-    async def begun(self) -> Self:
-        """Waits a moment for the first piece: a source that fails at once is a problem, no broken stream."""
-        self._first = first = self._begin(self._next())
-        good = False
-        try:
-            await asyncio.wait({first}, timeout=FIRST_WITHIN_S)
-            if first.done():
-                first.result()
-            good = True
-        finally:
-            if not good:
-                await self._finish()
-        return self
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.streams.open += 1
@@ -76,6 +73,10 @@ class Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         except TimeoutError:
             log.warning("reader stuck", path=scope["path"])
+            cut(scope)
+        except Cut as error:
+            log.warning("answer cut short", path=scope["path"], why=str(error))
+            cut(scope)
         finally:
             self.streams.open -= 1
             await self._finish()
@@ -93,9 +94,15 @@ class Stream(StreamingResponse):
         if self.lapsed is not None:
             over.add(self._begin(self.lapsed()))
         while True:
-            piece, self._first = self._first or self._begin(self._next()), None
+            piece = self._begin(self._next())
             await asyncio.wait({piece, *over}, return_when=asyncio.FIRST_COMPLETED)
-            data = piece.result() if piece.done() and not any(end.done() for end in over) else None
+            if any(end.done() for end in over):
+                if self.whole:
+                    raise Cut(
+                        "the control plane closes" if self.streams.closing.is_set() else "its token lapsed"
+                    )
+                return
+            data = piece.result()
             if data is None:
                 return
             yield data
@@ -118,3 +125,10 @@ class Stream(StreamingResponse):
             await asyncio.wait(tasks)
         await self._pieces.aclose()
         await self.source.aclose()
+        self.closed()
+
+
+def cut(scope: Scope) -> None:
+    """Closes the connection: without an end of the body. Another server than ours does so by itself."""
+    if (found := scope.get("extensions", {}).get(CUT)) is not None:
+        found["close"]()

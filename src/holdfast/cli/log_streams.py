@@ -1,15 +1,19 @@
 """The output of several replicas as one stream of whole lines.
 
 Each replica is read by a task of its own; lines never mix, and a slow terminal slows the reading down all the
-way to the nodes. When the workload is followed, replicas that come later are read too, from their beginning:
-a failover shows as one copy falling silent and the next one speaking.
+way to the nodes. When a workload is followed, replicas that come later are read too, from their beginning: a
+failover shows as one copy falling silent and the next one speaking. Following ends when nothing can come any
+more: the job is done or has failed, or the workload is deleted.
+
+Of one replica, or one seat, the bytes are printed as they are.
 """
 
 import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from urllib.parse import quote, urljoin
+from typing import NamedTuple
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -17,48 +21,58 @@ import msgspec
 from holdfast.api.shapes import Replica, Workload
 from holdfast.cli import client
 from holdfast.cli.client import Client, Unanswered
+from holdfast.cli.log_bytes import CUT, GONE, Log
 
 LOOK_EVERY_S = 1.0
 LAST_WORDS_S = 5.0  # of replicas that are being stopped
 AT_ONCE = 64
 BYTES_A_LINE = 300  # guessed, to find out where the last N lines begin
 LINE_MAX = 64 * 1024  # a longer line is printed in pieces
+ENDS = ("job", "training", "sweep")
+
+
+class Found(NamedTuple):
+    living: list[str]
+    last: list[str]  # the last one of each seat; it may have ended
+    over: bool = False  # nothing comes after these
 
 
 class Reading:
     def __init__(self, api: Client, name: str, *, follow: bool, tail: int | None, json: bool) -> None:
         self.api, self.name = api, name
         self.follow, self.tail, self.json = follow, tail, json
-        self.workload = name.partition("/")[0]
-        self.only_one = "/" in name
+        self.workload, _, self.seat = name.partition("/")
+        self.one_replica = "." in self.seat  # web/0.3, and not the seat web/0
         self.failed: list[Unanswered] = []
-        self.begun: set[str] = set()  # those of which something was printed
         self.noted: set[str] = set()
         self.width = 0
 
     async def run(self) -> None:
-        """Unanswered: why some could not be read."""
-        found = await self._replicas()
-        self.width = max((len(id) for id in found), default=0)
-        if not found:
-            print(f"{self.workload} has no replicas at the moment", file=sys.stderr)
+        """Unanswered: why some could not be read, or not to their end."""
+        found = await self._find()
+        first = found.living or found.last
+        self.width = max((len(id) for id in first), default=0)
+        if not first:
+            print(f"{self.name} has no replicas at the moment", file=sys.stderr)
         async with AsyncExitStack() as stack:
             self.http = await stack.enter_async_context(self._session())
             self.room = asyncio.Semaphore(AT_ONCE)
-            if not self.follow:
-                for id in found:
-                    await self._read(id, self.tail)
+            if self.follow:
+                await self._follow(found, first)
             else:
-                await self._follow(found)
+                for id in first:
+                    log = self._log(id)
+                    await self._read(log, self.tail)
+                    self._note_failure(log)
         if self.failed:
             raise self._told()
 
     def _told(self) -> Unanswered:
         """Of one that was named, as it was answered; of several, that not all could be read."""
         hint = f"holdfast replicas --workload {self.workload}"
-        if self.only_one:
-            (error,) = self.failed
-            return Unanswered(error.errors, error.hint or hint, error.status)
+        if self.one_replica:
+            error = self.failed[-1]
+            return Unanswered(error.errors, error.hint or hint, CUT if error.status == GONE else error.status)
         return Unanswered([text for error in self.failed for text in error.errors], hint)
 
     def _session(self) -> httpx.AsyncClient:
@@ -66,39 +80,77 @@ class Reading:
         transport = httpx.AsyncHTTPTransport(verify=verify, socket_options=client.KEEP_ALIVE)
         return httpx.AsyncClient(transport=transport, trust_env=False)
 
-    async def _replicas(self) -> list[str]:
-        if self.only_one:
-            return [self.name]
+    def _log(self, id: str) -> Log:
+        return Log(self.api, self.http, id, lambda note: self._note(id, note))
+
+    async def _find(self) -> Found:
+        if self.one_replica:
+            return Found([self.name], [self.name], over=True)
         path = f"/v1/workloads/{quote(self.workload, safe='')}"
         workload = client.read(await asyncio.to_thread(self.api.get, path), Workload)
+        seats = [seat for seat in workload.seats if not self.seat or seat.slot == self.name]
+        if self.seat and not seats:
+            there = ", ".join(seat.slot for seat in workload.seats[:5])
+            raise Unanswered([f"{self.workload} has no seat {self.name}"], f"There is: {there}", 404)
+        slots = {seat.slot for seat in seats}
         body = await asyncio.to_thread(self.api.get, "/v1/replicas", workload=self.workload)
-        living = [replica.id for replica in client.read(body, list[Replica])]
-        return living or [seat.last for seat in workload.seats if seat.last]  # what they said is still kept
+        living = [replica.id for replica in client.read(body, list[Replica]) if replica.slot in slots]
+        ended = workload.kind in ENDS and bool(seats) and all(seat.phase != "open" for seat in seats)
+        if workload.kind == "sweep" and not self.seat:
+            ended = ended and workload.done + workload.failed >= workload.wanted
+        return Found(living, [seat.last for seat in seats if seat.last], over=ended and not living)
 
-    async def _follow(self, first: list[str]) -> None:
-        found: list[str] | None = first
+    # following
+
+    async def _follow(self, found: Found, first: list[str]) -> None:
+        before = set(found.last) - set(first)  # they ended before we came
+        logs = {id: self._log(id) for id in first}
         async with asyncio.TaskGroup() as group:
-            reading: dict[str, asyncio.Task[None]] = {}
-            tail = self.tail
-            while found is not None:
-                for id in found:
-                    if id not in reading or (reading[id].done() and not self.only_one):
-                        # it may be cut off although it lives: then it is read again, from there on
-                        reading[id] = group.create_task(self._read(id, 0 if id in self.begun else tail))
-                tail = None  # those that come later are read from their beginning
-                if self.only_one and reading[self.name].done():
-                    return
-                await asyncio.sleep(LOOK_EVERY_S)
-                found = await self._looked(found)
-            if reading:
-                await asyncio.wait(reading.values(), timeout=LAST_WORDS_S)
-            for task in reading.values():
+            tasks: dict[str, asyncio.Task[None]] = {}
+            now: Found | None = found
+            while now is not None:
+                for id in (*now.living, *(id for id in now.last if id not in before)):
+                    logs.setdefault(id, self._log(id))
+                for id, log in logs.items():
+                    if self._begins(log, tasks.get(id), now):
+                        tasks[id] = group.create_task(self._read(log, self.tail if id in first else None))
+                if now.over and all(task.done() for task in tasks.values()):
+                    break
+                await self._wait(now, tasks)
+                now = await self._looked(now)
+            if now is None and tasks:  # the workload is deleted: what is being stopped has last words
+                await asyncio.wait(tasks.values(), timeout=LAST_WORDS_S)
+            for task in tasks.values():
                 task.cancel()
+        for log in logs.values():
+            self._note_failure(log)
 
-    async def _looked(self, found: list[str]) -> list[str] | None:
-        """The replicas there are now, or that there were; None: the workload is deleted."""
+    def _begins(self, log: Log, task: asyncio.Task[None] | None, now: Found) -> bool:
+        """Is it to be read, or to be read on? It may be cut off although it lives."""
+        if task is None:
+            return True
+        if not task.done() or log.whole or log.error is None:
+            return False
+        if log.error.status == GONE:  # some of it is gone: that is an error, and the rest is read
+            self._note_failure(log)
+            log.rewind()
+            return True
+        if log.id in now.living and not self.one_replica:
+            return True
+        self._note_failure(log)
+        return False
+
+    async def _wait(self, now: Found, tasks: dict[str, asyncio.Task[None]]) -> None:
+        """For the next look; where nothing can come later, for what is being read."""
+        if now.over and tasks:
+            await asyncio.wait(tasks.values())
+        else:
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _looked(self, found: Found) -> Found | None:
+        """What there is now, or was; None: the workload is deleted."""
         try:
-            return await self._replicas()
+            return await self._find()
         except Unanswered as error:
             if error.may_pass:
                 return found
@@ -106,73 +158,69 @@ class Reading:
                 self.failed.append(error)
             return None
 
-    async def _read(self, id: str, tail: int | None) -> None:
+    def _note_failure(self, log: Log) -> None:
+        """A cut is an error. What was never there to read is one only to those who do not follow: a replica
+        may have written nothing."""
+        error, log.error = log.error, None
+        if error is None or log.whole:
+            return
+        if log.rest:
+            rest, log.rest = log.rest, b""
+            self._print(log.id, rest)
+        if self.follow and not self.one_replica and log.at is None and error.status != GONE:
+            print("; ".join(error.errors), file=sys.stderr, flush=True)
+            return
+        if not self.one_replica and self.follow:
+            print(f"error: {'; '.join(error.errors)}", file=sys.stderr, flush=True)
+        self.failed.append(error)
+
+    # reading
+
+    async def _read(self, log: Log, tail: int | None) -> None:
+        """To its end, or to `log.error`."""
+        log.error = None
         try:
             async with self.room:
-                lines = self._lines(id, await self._before_tail(id, tail))
-                if tail is not None and not self.follow:  # more may have been written since we looked
-                    lines = _last([line async for line in lines], tail)
-                async for line in lines:
-                    self.begun.add(id)
-                    self._print(id, line)
+                if tail is not None and log.at is None:
+                    await self._print_tail(log, tail)
+                    if not self.follow:
+                        log.whole = True
+                        return
+                async for line in self._lines(log):
+                    self._print(log.id, line)
+                log.whole = True
         except Unanswered as error:
-            if self.only_one or not self.follow:
-                named = [text if id in text else f"{id}: {text}" for text in error.errors]
-                self.failed.append(Unanswered(named, error.hint, error.status))
+            log.error = error
 
-    async def _before_tail(self, id: str, tail: int | None) -> int | None:
-        """So many bytes before the end is somewhere in the line before the tail; None: the tail is all there
-        is. The end moves while we ask, so the tail's own beginning cannot be asked for."""
-        if tail is None:
-            return None
+    async def _print_tail(self, log: Log, tail: int) -> None:
+        """Where the last lines begin is not known, so more is read, until there are enough. What follows is
+        read from where this ends."""
         guess = (tail + 1) * BYTES_A_LINE
         while True:
-            body = b"".join([part async for part in self._parts(id, guess, follow=False)])
+            log.rewind()
+            body = b"".join([part async for part in log.parts(last=guess, follow=False)])
             lines = body.splitlines(keepends=True)
-            if len(lines) > tail:
-                return sum(len(line) for line in lines[-tail - 1 :])
-            if len(body) < guess:
-                return None
+            if len(lines) > tail or len(body) < guess:
+                break
             guess *= 4
+        kept = lines[-tail:] if tail else []
+        if self.follow and log.at is not None and kept and not kept[-1].endswith(b"\n"):
+            log.rest = kept.pop()
+        for line in kept:
+            self._print(log.id, line)
 
-    async def _lines(self, id: str, start: int | None) -> AsyncIterator[bytes]:
-        """Whole lines: what begins in the middle of one begins with the next."""
-        rest, cut = b"", start is not None
-        async for part in self._parts(id, start, follow=self.follow):
-            if cut:
-                _, newline, part = part.partition(b"\n")
-                cut = not newline
-            *whole, rest = (rest + part).split(b"\n")
+    async def _lines(self, log: Log) -> AsyncIterator[bytes]:
+        """Whole lines, with their ends; the rest is kept for when the log is read on."""
+        async for part in log.parts(follow=self.follow):
+            *whole, log.rest = (log.rest + part).split(b"\n")
             for line in whole:
-                yield line
-            if len(rest) > LINE_MAX:
+                yield line + b"\n"
+            if len(log.rest) > LINE_MAX:
+                rest, log.rest = log.rest, b""
                 yield rest
-                rest = b""
-        if rest:
+        if log.rest:
+            rest, log.rest = log.rest, b""
             yield rest
-
-    async def _parts(self, id: str, start: int | None, *, follow: bool) -> AsyncIterator[bytes]:
-        params = {"replica": id, "follow": str(follow).lower(), "tail_bytes": start}
-        url = httpx.URL(self.api.base + "/v1/log", params={k: v for k, v in params.items() if v is not None})
-        timeout = httpx.Timeout(client.ANSWER_S, connect=client.CONNECT_S, read=None if follow else 30)
-        try:
-            for _ in range(client.HOPS_MAX):
-                headers = self.api.headers(str(url))
-                async with self.http.stream("GET", url, headers=headers, timeout=timeout) as response:
-                    if response.status_code == 200:
-                        self._note(id, response.headers.get("holdfast-note", ""))
-                        async for part in response.aiter_bytes():
-                            yield part
-                        return
-                    location = response.headers.get("location", "")
-                    if response.status_code not in (307, 308) or not location:
-                        raise client.refused(response.status_code, await response.aread(), location)
-                    url = httpx.URL(urljoin(str(url), location))
-                    self.api.base = client.origin(str(url))
-        except httpx.ConnectError as error:
-            raise self.api.unreached(error) from None
-        except httpx.HTTPError as error:
-            raise client.lost(error) from None
 
     def _note(self, id: str, note: str) -> None:
         if note and id not in self.noted:
@@ -180,15 +228,14 @@ class Reading:
             print(note, file=sys.stderr, flush=True)
 
     def _print(self, id: str, line: bytes) -> None:
-        text = line.decode("utf-8", "replace").rstrip("\r")
+        if self.seat and not self.json:
+            sys.stdout.buffer.write(line)
+            if self.follow:
+                sys.stdout.buffer.flush()
+            return
+        text = line.decode("utf-8", "replace").removesuffix("\n").rstrip("\r")
         if self.json:
-            print(msgspec.json.encode({"replica": id, "line": text}).decode(), flush=self.follow)
-        elif self.only_one:
+            text = msgspec.json.encode({"replica": id, "line": text}).decode()
             print(text, flush=self.follow)
         else:
             print(f"{id:<{self.width}}  {text}", flush=self.follow)
-
-
-async def _last(lines: list[bytes], count: int) -> AsyncIterator[bytes]:
-    for line in lines[-count:] if count else ():
-        yield line

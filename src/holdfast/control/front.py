@@ -9,6 +9,7 @@ is one whose head has no end, and one that takes nothing of what it asked for.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -18,6 +19,7 @@ from holdfast.wire.messages import PATH, UPGRADE
 REQUEST_WITHIN_S = 10.0
 STUCK_S = 60.0  # nothing at all was read of what we have to say
 HEAD_MAX = 8_192  # of an agent
+CUT = "holdfast.cut"  # in the extensions of an ASGI scope: closes the connection in the middle of an answer
 HEADERS_MAX = 65_536  # of anybody
 START = f"GET {PATH} ".encode()
 SWITCHING = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n".encode()
@@ -107,6 +109,12 @@ class Front(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
+        self.scope["extensions"] = {CUT: {"close": partial(self._cut, self.cycle)}}
+
+    def _cut(self, cycle: Any) -> None:
+        if not cycle.response_complete:
+            cycle.disconnected = True  # uvicorn would report an answer without an end as a mistake
+            self.transport.close()
 
     def on_message_complete(self) -> None:
         self._arrived()

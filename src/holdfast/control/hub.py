@@ -12,13 +12,14 @@ what the world wants of it. What it must keep, because the proofs of the core re
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 
 import structlog
 from msgspec.structs import replace
 
 from holdfast.control.enrol import Enrolment, Refusal
 from holdfast.control.last_words import LastWords
+from holdfast.control.log_reader import LogReader
 from holdfast.control.metrics import Metrics
 from holdfast.control.session import Gone, Session
 from holdfast.control.term import Term
@@ -40,9 +41,7 @@ from holdfast.wire.messages import (
     Noted,
     Noticed,
     Probed,
-    ReadLog,
     Reports,
-    StopLog,
     Used,
     Welcome,
 )
@@ -51,10 +50,8 @@ HELLO_WITHIN_MS = 5_000
 STRANGERS_MAX = 20_000  # connections that were not welcomed yet
 ANSWER_SLACK_MS = 400  # what a question to a peer may take on top of the probe itself
 SET_AGAIN_S = 1.0
-LOG_PARTS_MAX = 256
 LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
 WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
-WHY_MAX = 200
 
 log = structlog.get_logger("holdfast.hub")
 
@@ -73,7 +70,7 @@ class Hub:
         self._reported: dict[str, int] = {}  # reports received, by number
         self._unconfirmed: dict[str, int] = {}  # node -> generation of the set it has not confirmed
         self._questions: dict[int, tuple[str, str, Session]] = {}  # number -> suspect, peer, who was asked
-        self._logs: dict[int, tuple[Session, asyncio.Queue[LogPart]]] = {}
+        self.readers: dict[int, LogReader] = {}
         self._number = 0
         self._checks: set[asyncio.Task[None]] = set()
 
@@ -115,10 +112,10 @@ class Hub:
 
     def closed(self, session: Session) -> None:
         self._strangers.pop(session, None)
-        for number, (owner, parts) in list(self._logs.items()):
-            if owner is session:
-                _put(parts, LogPart(number, b"", end=True, why="its node is gone"))
         node = session.hello.node if session.hello is not None else ""
+        for reader in self.readers.values():
+            if reader.session is session:
+                reader.end(f"the connection to {node} is closed")
         if self._sessions.get(node) is session:  # also if its hello is only being written
             del self._sessions[node]
             self.used.pop(node, None)
@@ -262,8 +259,8 @@ class Hub:
                 if taken is not None:
                     term.post(ev.FindingRaised(at=term.now, finding=replace(taken, at=term.now)))
             case LogPart(request=number):
-                if number in self._logs and self._logs[number][0] is session:
-                    _put(self._logs[number][1], message)
+                if number in self.readers and self.readers[number].session is session:
+                    self.readers[number].put(message)
             case _:
                 pass
 
@@ -327,33 +324,21 @@ class Hub:
 
     # logs, chaos
 
-    async def read_log(
-        self, node: str, replica: str, offset: int, *, follow: bool
-    ) -> AsyncGenerator[bytes, None]:
+    def read_log(self, node: str, replica: str, offset: int, *, follow: bool) -> LogReader:
+        """To be closed. Gone: the node is not connected."""
         session = self.connected(node)
         if session is None:
             raise Gone(f"{node} is not connected")
         self._number += 1
-        number = self._number
-        parts: asyncio.Queue[LogPart] = asyncio.Queue(LOG_PARTS_MAX)
-        self._logs[number] = (session, parts)
-        session.send(ReadLog(number, replica, offset, follow))
-        said = False
-        try:
-            while True:
-                part = await parts.get()
-                if part.data:
-                    said = True
-                    yield part.data
-                if part.end:
-                    if part.why and not said:
-                        raise Gone(_plain(part.why))
-                    if part.why:
-                        yield f"[holdfast: {part.why}]\n".encode()
-                    return
-        finally:
-            del self._logs[number]
-            session.send(StopLog(number))
+        reader = LogReader(self._number, session, lambda: self._silenced(node), self.readers.pop)
+        self.readers[self._number] = reader
+        reader.ask(replica, offset, follow=follow)
+        return reader
+
+    def _silenced(self, node: str) -> str:
+        """A machine that hangs keeps its connection, and sends nothing."""
+        known = self._term.mind.world.nodes.get(node) if self._term is not None else None
+        return f"{node} is dead" if known is not None and known.verdict.level is Level.DEAD else ""
 
     def may_be_silenced(self, node: str) -> Session:
         """Chaos: who can be cut off from us, and we from it."""
@@ -372,17 +357,3 @@ def _tails(term: Term, node: str, message: Reports) -> Iterator[Tail]:
         if replica is not None and replica.node == node:
             written = min(max(wrote.written, len(wrote.data)), WRITTEN_MAX)
             yield Tail(name, node, wrote.data[-LAST_BYTES_MAX:], written, term.now)
-
-
-def _plain(text: str) -> str:
-    """What a node says for a reason goes into the head of an answer, where not everything may stand."""
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in text[:WHY_MAX])
-
-
-def _put(parts: "asyncio.Queue[LogPart]", part: LogPart) -> None:
-    """A reader that is too slow loses the rest, and is told so."""
-    if parts.full():
-        while not parts.empty():
-            parts.get_nowait()
-        part = LogPart(part.request, b"", end=True, why="read too slowly; the rest was dropped")
-    parts.put_nowait(part)

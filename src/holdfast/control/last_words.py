@@ -6,19 +6,16 @@ none, the log stays with its node and nowhere else.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import NamedTuple
 
 import structlog
 
-from holdfast.control.session import Gone
 from holdfast.ports.errors import PortError
 from holdfast.ports.store import TAIL_COSTS, Store, Tail
 
 WAITING_BYTES_MAX = 16 << 20  # counted as the store counts them
 CLOSE_S = 2.0
-ANSWER_S = 5.0  # for a node that is asked for the log of what has ended
 
 Parts = AsyncGenerator[bytes, None]
 
@@ -67,33 +64,32 @@ class Log(NamedTuple):
 
     parts: Parts
     note: str = ""  # what is to be known about it
+    start: int | None = None  # offset of its first byte in all that was ever written; None: not known
+    close: Callable[[], None] = lambda: None  # to be called, also if no part was ever taken
 
 
-def kept(tail: Tail, offset: int, why: str) -> Log:
-    """`why`: it is not read from its node. An offset below zero counts from the end."""
+class NotKept(Exception):
+    """A part of the log that was asked for is no longer kept anywhere."""
+
+
+def kept(tail: Tail, offset: int | None, last: int, why: str) -> Log:
+    """From an offset, or the `last` bytes, or (0) all. `why`: it is not read from its node."""
+    first = tail.written - len(tail.data)
+    if offset is not None:
+        if offset < first:
+            raise NotKept(missing(tail.replica, offset, first, f"{why}, and only the end of its log is kept"))
+        return Log(_of(tail.data[offset - first :]), start=min(offset, tail.written))
     all_of_it = tail.written <= len(tail.data)
     what = "all that it wrote" if all_of_it else f"the last {len(tail.data):,} of {tail.written:,} bytes"
+    data = tail.data[-last:]
     note = f"{tail.replica} has ended and {why}; this is {what}"
-    return Log(_after(tail.data[min(0, offset) :]), note)
+    return Log(_of(data), note, tail.written - len(data))
 
 
-async def begun(parts: Parts) -> Parts:
-    """The same, once it is known that there is anything. Gone: there is not."""
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(aclosing(parts))
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                first = await anext(parts, b"")
-        except TimeoutError:
-            raise Gone("its node does not answer") from None
-        stack.pop_all()
-    return _after(first, parts)
+def missing(replica: str, offset: int, start: int, why: str) -> str:
+    return f"bytes {offset:,} to {start:,} of the log of {replica} are gone: {why}"
 
 
-async def _after(first: bytes, parts: Parts | None = None) -> Parts:
-    if first:
-        yield first
-    if parts is not None:
-        async with aclosing(parts):
-            async for part in parts:
-                yield part
+async def _of(data: bytes) -> Parts:
+    if data:
+        yield data

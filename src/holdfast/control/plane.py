@@ -23,8 +23,9 @@ from holdfast.control.enrol import Enrolment
 from holdfast.control.follow import Follower, settle
 from holdfast.control.gateways import Gateways
 from holdfast.control.hub import Hub
-from holdfast.control.last_words import LastWords, Log, begun, kept
+from holdfast.control.last_words import LastWords, Log, NotKept, kept, missing
 from holdfast.control.load import Load
+from holdfast.control.log_reader import LogReader
 from holdfast.control.metrics import Metrics
 from holdfast.control.perform import Performer, Providers
 from holdfast.control.session import Gone, Session
@@ -53,6 +54,8 @@ ASK_EVERY_S = 1.0
 FOLLOW_EVERY_S = 0.25
 SOON_S = 0.02
 ANNOUNCE_EVERY_S = 15.0
+BEGIN_S = 1.0  # for a node that is asked for the log of what runs
+ENDED_S = 5.0  # and of what has ended
 HISTORY = 2_000  # lines looked through for a replica that has ended
 
 Harm = Callable[[], Awaitable[None]]
@@ -192,24 +195,36 @@ class Plane:
     def used(self, node: str) -> Used | None:
         return self.hub.used.get(node)
 
-    async def open_log(self, replica: str, *, offset: int, follow: bool) -> Log:
-        """From its node or, if that has it no longer, what is kept of the end. LookupError: nobody knows of
-        it."""
+    async def open_log(self, replica: str, *, offset: int | None, last: int, follow: bool) -> Log:
+        """From an offset, or the `last` bytes, or (0) all that is kept: from its node or, if that has it no
+        longer, what is kept of the end. LookupError: nobody knows of it. NotKept: not from that offset on."""
         node = await self._node_of(replica)
-        parts = self.hub.read_log(node, replica, offset, follow=follow)
-        connected = self.hub.connected(node) is not None
-        if connected and replica in self.world.replicas:
-            return Log(parts)
         try:
-            return Log(await begun(parts))  # of what has ended there is something or not: that is known soon
+            reader = self.hub.read_log(node, replica, -last if offset is None else offset, follow=follow)
         except Gone as error:
-            why = str(error)
+            return await self._kept(replica, node, offset, last, str(error))
+        good = False
+        try:
+            runs = replica in self.world.replicas
+            begun = await reader.begun(BEGIN_S if runs else ENDED_S)
+            if not begun and not runs:
+                raise Gone("its node does not answer")
+            note = _beginning(reader, replica, offset, last)
+            good = True
+        except Gone as error:
+            return await self._kept(replica, node, offset, last, str(error))
+        finally:
+            if not good:
+                reader.close()
+        return Log(reader.parts(), note, reader.start, reader.close)
+
+    async def _kept(self, replica: str, node: str, offset: int | None, last: int, why: str) -> Log:
         known = self.world.nodes.get(node)
         if known is None or known.state not in JOINED:
             why = f"{node} is gone"
         tail = await self.last_words.of(replica)
         if tail is not None:
-            return kept(tail, offset, why)
+            return kept(tail, offset, last, why)
         if why.endswith("is gone"):
             raise NotFound(f"{replica} ran on {node}, which is gone; nothing that it wrote is kept")
         raise NotReachable(why)
@@ -449,6 +464,17 @@ class Plane:
                 continue
             if held.leader != self.name or held.generation != generation:
                 raise Lost(f"{held.leader} leads")
+
+
+def _beginning(reader: LogReader, replica: str, offset: int | None, last: int) -> str:
+    """What is to be known about where it begins. NotKept: it must begin where it was asked for."""
+    start = reader.start or 0
+    why = "its node keeps only so much of a log"
+    if offset is None:
+        return missing(replica, 0, start, why) if start and not last else ""
+    if start > offset:
+        raise NotKept(missing(replica, offset, start, why))
+    return ""
 
 
 class Lost(PortError):

@@ -118,6 +118,7 @@ class LogPart(Message, frozen=True):
     data: bytes
     end: bool = False
     why: str = ""
+    offset: int = -1  # of the data's first byte in all that was ever written; -1: an older agent, no windows
 
 
 # from the control plane
@@ -177,6 +178,15 @@ class ReadLog(Message, frozen=True):
     replica: str
     offset: int  # negative: so many bytes from the end
     follow: bool = False
+    window: int = 0  # bytes that may be sent before the reader has taken them; 0: without limit
+
+
+class LogTaken(Message, frozen=True):
+    """The reader has taken so many bytes since it began: there may be `window` more. Only for agents that
+    send offsets; an older one does not know it."""
+
+    request: int
+    taken: int
 
 
 class StopLog(Message, frozen=True):
@@ -203,4 +213,17 @@ REFUSALS = {
 FINAL = frozenset(REFUSALS) - {"connected", "full"}  # trying again changes nothing
 
 FromAgent = Hello | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart
-ToAgent = Challenge | Welcome | Refused | Moved | Ack | Desired | Noted | Ask | ReadLog | StopLog | Silence
+ToAgent = (
+    Challenge
+    | Welcome
+    | Refused
+    | Moved
+    | Ack
+    | Desired
+    | Noted
+    | Ask
+    | ReadLog
+    | LogTaken
+    | StopLog
+    | Silence
+)
