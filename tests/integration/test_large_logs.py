@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli_rig import Holdfast
-from tests.integration.test_cli_live import PATIENCE_S, TINY, holdfast, running, until, write
+from tests.integration.test_cli_live import TINY, holdfast, until, write
+from tests.live_fleet import PATIENCE_S, running
 
 LINES, WIDTH = 1_000_000, 30
 
