@@ -152,7 +152,7 @@ def node(name: str, verdict: str = "alive", state: str = "ready", **other: Any) 
         "findings": [],
         **other,
     }
-    return shapes.Node(name=name, verdict=verdict, state=state, **facts)
+    return shapes.Node(name=name, verdict=verdict, state=state, **{"lifecycle": state, **facts})
 
 
 def fleet(nodes: list[shapes.Node], workloads: list[shapes.Workload], **other: Any) -> shapes.Status:

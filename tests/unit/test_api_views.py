@@ -9,7 +9,9 @@ from holdfast.api import problems, reads, views
 from holdfast.api.tally import Tally
 from holdfast.core import fold, spelling
 from holdfast.model.event import WorkloadApplied
+from holdfast.model.node import NodeState
 from holdfast.model.replica import Phase, Role, Slot, State
+from holdfast.model.verdict import Level
 from holdfast.model.workload import Needs, Service, Sweep, Workload
 from holdfast.model.world import World
 from holdfast.wire.messages import Used
@@ -186,3 +188,24 @@ def test_a_misspelt_name_is_compared_with_those_that_begin_like_it() -> None:
     assert problems.unknown("node", "b-1234x", names).hint.startswith("Did you mean: b-")
     few = problems.unknown("node", "web1", ["web-1", "db-1"])
     assert few.hint == "Did you mean: web-1"
+
+
+@pytest.mark.parametrize(
+    ("level", "state", "shown"),
+    [
+        (Level.ALIVE, NodeState.READY, "ready"),
+        (Level.SUSPECT, NodeState.READY, "ready"),
+        (Level.UNREACHABLE, NodeState.READY, "unreachable"),
+        (Level.DEAD, NodeState.READY, "dead"),
+        (Level.DEAD, NodeState.DRAINING, "dead"),
+        (Level.DEAD, NodeState.LAUNCHING, "launching"),
+        (Level.DEAD, NodeState.TERMINATING, "terminating"),
+    ],
+)
+def test_the_state_of_a_dead_node_is_dead(level: Level, state: NodeState, shown: str) -> None:
+    """`state: ready` is what a script goes by that reads no further."""
+    made = node("n1")
+    made = replace(made, state=state, verdict=replace(made.verdict, level=level))
+    found = views.node(sight(world([made])), "n1", [])
+    assert found is not None
+    assert (found.state, found.lifecycle, found.verdict) == (shown, state, level)

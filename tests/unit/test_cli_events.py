@@ -1,6 +1,7 @@
 """Events and logs: followed, cut to their tail, and asked for by names that nobody knows."""
 
 import json
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -16,6 +17,7 @@ from tests.cli_rig import (
     listening,
     node,
     problem,
+    workload,
 )
 
 
@@ -209,3 +211,44 @@ def test_the_tail_of_a_log_that_grows_meanwhile_has_whole_lines_only(
     assert len(told.out.splitlines()) == lines
     assert all(line.startswith("tick ") for line in (told.out + followed.out).splitlines())
     assert followed.out or not tail, "what comes after the tail is told when it is followed"
+
+
+def seat(phase: str, slot: str = "grid/7", last: str = "grid/7.2") -> shapes.Seat:
+    return shapes.Seat(slot, "active", phase, "", last, "a", "pending", 0, None, "")
+
+
+def fleet_with(phase: str, logs: dict[str, bytes]) -> Callable[[str, str], Answer]:
+    seats = [seat(phase, "grid/6", "grid/6.1"), seat(phase)]
+
+    def answer(method: str, path: str) -> Answer:
+        if path.startswith("/v1/replicas"):
+            return gives([])
+        if path.startswith("/v1/workloads/"):
+            counts = {"done": 2} if phase == "done" else {"failed": 2}
+            return gives(workload("grid", "sweep", wanted=2, seats=seats, **counts))
+        name = parse_qs(urlsplit(path).query)["replica"][0]
+        return 200, {"Holdfast-Log-Offset": "0"}, logs[name]
+
+    return answer
+
+
+@pytest.mark.parametrize("words", [(), ("-f",)])
+def test_the_log_of_a_seat_is_that_of_the_last_replica_in_it(
+    holdfast: Holdfast, words: tuple[str, ...]
+) -> None:
+    """`holdfast logs grid/7` of a sweep's seventh task."""
+    with listening(fleet_with("done", {"grid/7.2": b"one\ntwo"})) as server:
+        told = holdfast("logs", "grid/7", *words, "--url", server.url)
+        wrong = holdfast("logs", "grid/9", *words, "--url", server.url)
+    assert (told.code, told.out, told.err) == (0, "one\ntwo", "")
+    assert wrong.code == 2
+    assert wrong.err.splitlines() == ["error: grid has no seat grid/9", "hint: There is: grid/6, grid/7"]
+
+
+@pytest.mark.parametrize("phase", ["done", "failed", "closed"])
+def test_following_ends_with_what_is_followed(holdfast: Holdfast, phase: str) -> None:
+    """`holdfast logs -f` of a finished job waited for ever."""
+    with listening(fleet_with(phase, {"grid/6.1": b"six\n", "grid/7.2": b"seven\n"})) as server:
+        told = holdfast("logs", "grid", "-f", "--url", server.url)
+    assert told.code == 0
+    assert sorted(told.out.splitlines()) == ["grid/6.1  six", "grid/7.2  seven"]

@@ -362,3 +362,43 @@ def test_drain_waits_until_nothing_is_left_and_says_so_once(holdfast: Holdfast, 
         told = holdfast("drain", "a", "--wait", "--url", server.url)
     assert (told.code, told.out) == (0, "a has left\n" if leaves else "a is empty\n")
     assert told.err == "a still runs web/0.1\n"
+
+
+# ---- all names are known, or nothing is done
+
+
+@pytest.mark.parametrize(("kind", "words"), [("workload", ()), ("pool", ("pool",))])
+def test_nothing_is_deleted_if_one_of_the_names_is_unknown(
+    holdfast: Holdfast, kind: str, words: tuple[str, ...]
+) -> None:
+    """It deleted the first, and said only that there was no second."""
+    pool = shapes.Pool("web", "ec2", 0, 0, 0, 0, "", [])
+
+    def answer(method: str, path: str) -> Answer:
+        assert method == "GET"
+        return gives([pool] if path == "/v1/pools" else [workload("web")])
+
+    with listening(answer) as server:
+        told = holdfast("delete", *words, "web", "wbe", "nonesuch", "--url", server.url)
+        assert all(method == "GET" for method, *_ in server.asked)
+    assert (told.code, told.out) == (2, "")
+    assert told.err.splitlines() == [
+        f"error: there is no {kind} called wbe",
+        f"error: there is no {kind} called nonesuch",
+        "error: nothing was deleted",
+        "hint: Did you mean: web",
+    ]
+
+
+def test_what_was_deleted_before_something_failed_is_told(holdfast: Holdfast) -> None:
+    def answer(method: str, path: str) -> Answer:
+        if method == "GET":
+            return gives([workload(name) for name in ("a", "b", "c")])
+        if path.endswith("/b"):
+            return problem(409, "not possible as things are")
+        return gives(shapes.Applied("a", "job", "deleted", 1))
+
+    with listening(answer) as server:
+        told = holdfast("delete", "a", "b", "c", "--url", server.url)
+    assert told.code == 2
+    assert told.err.splitlines()[:2] == ["error: not possible as things are", "error: deleted before that: a"]

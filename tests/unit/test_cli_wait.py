@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import typer
+from msgspec.structs import replace
 
 from holdfast.api import shapes
 from holdfast.cli import complete, goals
 from holdfast.cli.main import app
-from tests.cli_rig import Answer, Holdfast, gives, listening, node, problem, replica, workload
+from tests.cli_rig import WEB, Answer, Holdfast, gives, listening, node, problem, replica, workload
 
 STREAM = (200, {"Content-Type": "text/event-stream"}, b": what happens\n\n")
 
@@ -194,3 +195,68 @@ def test_completion_knows_what_can_be_waited_for() -> None:
         assert complete.waited(context, "node/") == ["node/nodes"]
         assert complete.waited(context, "pool/p") == ["pool/pools"]
         assert complete.waited(context, "planet/p") == []
+
+
+@pytest.mark.parametrize("kind", ["job", "sweep"])
+def test_apply_does_not_come_back_well_between_two_failures_of_a_job(
+    holdfast: Holdfast, tmp_path: Path, kind: str
+) -> None:
+    """What the workload said and what its replicas said came from two moments: it ran in the one, and in the
+    other nothing did, so nothing changed any more."""
+    looks = 0
+    seat = shapes.Seat("web/0", "active", "open", "", "web/0.1", "a", "pending", 3, None, "exit code 3")
+
+    def answer(method: str, path: str) -> Answer:
+        nonlocal looks
+        if method == "POST":
+            return gives([shapes.Applied("web", kind, "created", 1)])
+        if path.startswith("/v1/replicas"):
+            return gives([])
+        looks += 1
+        if looks > 4:
+            failed = replace(seat, phase="failed")
+            return gives(workload(kind=kind, failed=1, why="exit code 3", seats=[failed]))
+        return gives(workload(kind=kind, ready=1, seats=[seat]))
+
+    file = tmp_path / "web.yaml"
+    file.write_text(WEB)
+    with listening(answer) as server:
+        told = holdfast("apply", file, "--wait", "--url", server.url)
+    assert told.code == 1
+    assert "web/0 has failed 3 times: exit code 3" in told.err
+    assert "error: web has failed: exit code 3" in told.err
+
+
+def test_a_job_that_ran_for_a_moment_may_still_fail() -> None:
+    seat = shapes.Seat("web/0", "active", "open", "", "web/0.1", "a", "pending", 1, None, "exit code 3")
+    calm, failed = workload(kind="job", ready=1), workload(kind="job", ready=1, seats=[seat])
+    service = workload(ready=1)
+    patience = [goals._patience(each) for each in (service, calm, failed)]
+    assert patience == sorted(patience)
+    assert patience[2] >= 10 * patience[1]
+
+
+def test_while_one_waits_only_changes_are_told_and_not_that_time_goes_by(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    """190 lines, each with another number of seconds."""
+    looks = 0
+
+    def answer(method: str, path: str) -> Answer:
+        nonlocal looks
+        if method == "POST":
+            return gives([shapes.Applied("web", "service", "created", 1)])
+        if path.startswith("/v1/replicas"):
+            return gives([replica()] if looks > 20 else [])
+        looks += 1
+        why = f"no room: 1 of 3 nodes is {'dead' if looks > 10 else 'full'} for {looks / 5:.1f} s, {looks} ms"
+        return gives(workload(ready=int(looks > 20), why="" if looks > 20 else why))
+
+    with listening(answer) as server:
+        file = tmp_path / "web.yaml"
+        file.write_text(WEB)
+        told = holdfast("apply", file, "--wait", "--url", server.url)
+    assert told.code == 0
+    lines = told.err.splitlines()
+    assert len([line for line in lines if "no room" in line]) == 2
+    assert len(lines) <= 4

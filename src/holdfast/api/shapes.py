@@ -50,7 +50,13 @@ class Node(Shape, frozen=True, gc=False):
     pool: str
     offer: str
     place: Place
-    state: Annotated[str, Meta(description="launching, booting, ready, cordoned, draining, resetting, ...")]
+    state: Annotated[
+        str,
+        Meta(
+            description="`dead` or `unreachable` if that is the verdict on a node that had joined, else as "
+            "`lifecycle`"
+        ),
+    ]
     verdict: Annotated[str, Meta(description="alive, suspect, unreachable or dead")]
     rule: Annotated[str, Meta(description="the rule that decided the verdict")]
     evidence: str
@@ -76,6 +82,10 @@ class Node(Shape, frozen=True, gc=False):
         Meta(
             description="kernel: what an exclusive replica started dies with its shim; none: nothing ends it"
         ),
+    ] = ""
+    lifecycle: Annotated[
+        str,
+        Meta(description="launching, booting, ready, cordoned, draining, resetting, ..."),
     ] = ""
 
 

@@ -18,9 +18,10 @@ from holdfast.core.explain_scale import scale_of
 from holdfast.core.revise import kind
 from holdfast.model import place, pool, replica, resources, told, workload
 from holdfast.model.money import Budget
-from holdfast.model.node import Node
+from holdfast.model.node import JOINED, Node
 from holdfast.model.scale import Scale
 from holdfast.model.units import Instant
+from holdfast.model.verdict import Level
 from holdfast.model.world import World
 from holdfast.wire.messages import Used
 
@@ -50,7 +51,8 @@ def node(sight: Sight, name: str, findings: list[str]) -> shapes.Node | None:
         pool=it.pool,
         offer=it.offer,
         place=where(it.place),
-        state=it.state,
+        state=_state(it),
+        lifecycle=it.state,
         verdict=verdict.level,
         rule=verdict.rule,
         evidence=str(verdict.evidence),
@@ -71,6 +73,13 @@ def node(sight: Sight, name: str, findings: list[str]) -> shapes.Node | None:
         findings=findings,
         fencing=it.fencing,
     )
+
+
+def _state(it: Node) -> str:
+    """Nobody should take a dead node for a ready one who reads no further."""
+    if it.state in JOINED and it.verdict.level in (Level.DEAD, Level.UNREACHABLE):
+        return str(it.verdict.level)
+    return it.state
 
 
 def findings_by_node(world: World) -> dict[str, list[str]]:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from holdfast.cli.client import Client
 
 STEADY_S, STEADY_AFTER_FAILURES_S = 1.0, 5.0  # ready for so long: then we say it
+RUNS_S, RUNS_AFTER_FAILURES_S = 3.0, 30.0  # what ends has no probe: only time shows that it does not fail
 NOT_FOUND = 404
+ENDS = ("job", "training", "sweep")
 ENDED = re.compile(r"exit code (\d+)|signal (\d+)")
 BY_SIGNAL = 128  # a shell's way to make an exit code of a signal
 SEATS_NAMED = 3
@@ -41,16 +43,33 @@ def ready(api: "Client", name: str) -> Look:
         newest = sum(each.version == workload.version for each in actives)
         if workload.failed:
             raise failure(workload)
-        well = is_well(workload, newest)
-        failed = any(seat.failures for seat in workload.seats)
-        patience = STEADY_AFTER_FAILURES_S if failed else STEADY_S
-        stays = steady.stays(tuple(each.id for each in actives), patience) or not actives
-        far = how_far(workload, newest, len(actives) - newest)
+        well = is_well(workload, newest, len(actives))
+        stays = steady.stays(tuple(each.id for each in actives), _patience(workload)) or not actives
+        far = how_far(workload, newest, len(actives) - newest) + _failing(workload)
         if well and not stays:
             return Seen(False, f"{far}, watching that it stays so", settling=True)
         return Seen(well, far)
 
     return look
+
+
+def _patience(workload: Workload) -> float:
+    """For how long it must stay so. A service with a probe is known sooner than a job, whose program may do
+    much before it fails; one that has failed before may do so again."""
+    failed = any(seat.failures for seat in workload.seats)
+    if workload.kind == "job" and not workload.done:
+        return RUNS_AFTER_FAILURES_S if failed else RUNS_S
+    return STEADY_AFTER_FAILURES_S if failed else STEADY_S
+
+
+def _failing(workload: Workload) -> str:
+    """What has failed so far, and is tried again."""
+    open_ = [seat for seat in workload.seats if seat.failures and seat.phase == "open"]
+    if workload.kind not in ENDS or not open_:
+        return ""
+    worst = max(open_, key=lambda seat: seat.failures)
+    why = f": {worst.why}" if worst.why and worst.why not in workload.why else ""
+    return f"; {worst.slot} has failed {worst.failures} times{why}"
 
 
 def done(api: "Client", name: str) -> Look:
@@ -137,12 +156,12 @@ class Steady:
         return now - self.since >= seconds
 
 
-def is_well(workload: Workload, newest: int) -> bool:
+def is_well(workload: Workload, newest: int, running: int) -> bool:
     """A job and the tasks of a sweep are well when they run, or have run."""
     if workload.paused:
         return True
     if workload.kind in ("job", "sweep"):
-        return workload.ready + workload.done >= 1
+        return running + workload.done >= 1
     return newest >= workload.wanted or workload.done >= workload.wanted > 0
 
 

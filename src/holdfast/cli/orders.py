@@ -185,9 +185,9 @@ def delete(
     timeout: Timeout = "2m",
     json: Json = False,
 ) -> None:
-    """Stop workloads, and forget them. Checkpoints are kept where they are, and epochs are not used again: a
-    workload of the same name finds the checkpoints and goes on counting. A pool's nodes are emptied as
-    `holdfast drain` does it, and let go; then it is forgotten."""
+    """Stop workloads, and forget them. If one is not known nothing is deleted. Checkpoints are kept where
+    they are, and epochs are not used again: a workload of the same name finds the checkpoints and goes on
+    counting. A pool's nodes are emptied as `holdfast drain` does it, and let go; then it is forgotten."""
     import msgspec
 
     from holdfast.cli.client import Unanswered
@@ -196,14 +196,20 @@ def delete(
     pools = len(names) > 1 and names[0] == "pool"
     path, gone = (_pool, _until_forgotten) if pools else (_workload, _until_gone)
     words = "is being deleted: its nodes are emptied and let go" if pools and not wait else "is deleted"
-    names = names[pools:]
+    names = list(dict.fromkeys(names[pools:]))
+    if len(names) > 1:
+        _check_known(api, names, pools=pools)
+    answers: list[bytes] = []
     try:
-        answers = [api.delete(path(name)) for name in names]
+        for name in names:
+            answers.append(api.delete(path(name)))  # noqa: PERF401: what was done is told if one fails
     except Unanswered as error:
         if error.status == 404 and names == ["pool"]:
             say.fail(
                 ["expected the name of a pool after pool, got nothing; and no workload is called pool"], POOLS
             )
+        if answers:
+            error.errors.append(f"deleted before that: {', '.join(names[: len(answers)])}")
         raise
     for name in names if wait else ():
         gone(api, name, patience_ms)
@@ -211,6 +217,23 @@ def delete(
         say.as_json([msgspec.Raw(answer) for answer in answers])
     else:
         print("\n".join(f"{name} {words}" for name in names))
+
+
+def _check_known(api: "Client", names: list[str], *, pools: bool) -> None:
+    """Before anything is deleted."""
+    from holdfast.api.shapes import Pool, Workload
+    from holdfast.cli import client
+    from holdfast.core.spelling import did_you_mean
+
+    if pools:
+        known = {pool.name for pool in client.read(api.get("/v1/pools"), list[Pool])}
+    else:
+        known = {workload.name for workload in client.read(api.get("/v1/workloads"), list[Workload])}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        what = "pool" if pools else "workload"
+        errors = [f"there is no {what} called {name}" for name in unknown]
+        say.fail([*errors, "nothing was deleted"], did_you_mean(unknown[0], sorted(known)))
 
 
 def _until_forgotten(api: "Client", name: str, timeout_ms: int) -> None:

@@ -29,7 +29,7 @@ def page(status: Status, events: Sequence[Line], *, bars: bool, rows: int | None
 
 
 def head(status: Status) -> Text:
-    joined = [node for node in status.nodes if node.state not in tables.COMING]
+    joined = [node for node in status.nodes if node.lifecycle not in tables.COMING]
     alive = sum(node.verdict == "alive" for node in joined)
     fine = sum(tables.as_wanted(workload) for workload in status.workloads)
     nodes = "green" if alive == len(joined) else "red"
@@ -58,7 +58,7 @@ def brake(one: Brake, now_ms: int) -> Text:
 def _rank(node: Node) -> int:
     if node.verdict in RANK:
         return RANK[node.verdict]
-    return 4 if node.state == "ready" else 3
+    return 4 if node.lifecycle == "ready" else 3
 
 
 def _workloads(found: list[Workload], room: int) -> list[RenderableType]:

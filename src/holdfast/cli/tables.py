@@ -24,8 +24,8 @@ def nodes(found: Sequence[Node], *, bars: bool) -> Rows:
     for node in found:
         made.add(
             Text(node.name, "bold"),
-            Text("-", "dim") if node.state in COMING else look.verdict(node.verdict),
-            Text("lost", "red") if node.verdict == DEAD else look.state(node.state),
+            Text("-", "dim") if node.lifecycle in COMING else look.verdict(node.verdict),
+            Text("lost", "red") if node.verdict == DEAD else look.state(node.lifecycle),
             node.pool,
             node.place.zone,
             _cpu(node, bars=bars),
@@ -246,8 +246,8 @@ def node_facts(node: Node) -> Rows:
 
 def _state(node: Node, now: int) -> str:
     if node.verdict == DEAD:
-        return f"lost, was {node.state}"
-    return f"{node.state} for {look.ago(now - node.state_since_ms)}"
+        return f"lost, was {node.lifecycle}"
+    return f"{node.lifecycle} for {look.ago(now - node.state_since_ms)}"
 
 
 def workload_facts(workload: Workload) -> Rows:

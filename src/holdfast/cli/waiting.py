@@ -4,6 +4,7 @@ A control plane that changes hands is a reason to ask again, not to give up: onl
 or that it cannot become true any more (`Missed`).
 """
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from holdfast.cli.client import Unanswered
 
 EVERY_S = 0.2
 FOR_EVER_MS = 0
+DURATION = re.compile(r"\b[\d.,]+ ?(ms|s|min|h|d)\b")
 
 
 class Seen(NamedTuple):
@@ -66,7 +68,7 @@ def _seen(look: Look) -> Seen:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """One line that changes on a terminal; elsewhere a line for each change."""
+    """One line that changes on a terminal; elsewhere a line for each change. That time goes by is none."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -76,8 +78,8 @@ def _progress() -> Iterator[Callable[[str], None]]:
     told = [""]
 
     def tell(text: str) -> None:
-        if text != told[0]:
+        if (timeless := DURATION.sub("...", text)) != told[0]:
             print(text, file=sys.stderr, flush=True)
-            told[0] = text
+            told[0] = timeless
 
     yield tell
