@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.node import Wanted
 from holdfast.model.event import Ended
-from holdfast.model.node import Fencing
+from holdfast.model.node import Fencing, LimitedBy
 from holdfast.model.units import Millis
 from holdfast.ports.runtime import Adopted, Exit, Task, Usage
 
@@ -36,6 +36,7 @@ class RuntimeTwin:
         self.told: list[Wanted] = []
         self.ended: Callable[[Exit], None] = lambda gone: None
         self.ready: Callable[[str], None] = lambda replica: None
+        self.overused: Callable[[str, int, int], None] = lambda replica, used_milli, asked_milli: None
         self.closed = False
         self.read_bytes = 0  # of logs
         self._port = 20_000
@@ -76,6 +77,9 @@ class RuntimeTwin:
 
     def fencing(self) -> Fencing:
         return Fencing.KERNEL
+
+    def limits(self) -> LimitedBy:
+        return LimitedBy.WATCHDOG
 
     def usage(self) -> dict[str, Usage]:
         return {name: Usage(250, 10) for name in self.disk.running}

@@ -439,7 +439,8 @@ def lives(folder: Path, name: str = "job") -> list[Life]:
             if word == "start":
                 found.append(Life(int(epoch), int(pid), int(at), int(at)))
             else:
-                mine = next(life for life in found if life.pid == int(pid))
+                # Each counts process ids for itself: it is in a namespace of its own.
+                mine = next(one for one in found if (one.epoch, one.pid) == (int(epoch), int(pid)))
                 mine.last = max(mine.last, int(at))
     for before, after in itertools.pairwise(found):
         assert before.last < after.start, f"{before} still ran when {after} started"

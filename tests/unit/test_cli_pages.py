@@ -315,3 +315,13 @@ def test_nothing_is_said_in_words_too(holdfast: Holdfast) -> None:
 def test_an_answer_of_a_newer_server_is_read_all_the_same() -> None:
     body = msgspec.json.encode({**msgspec.to_builtins(node("a")), "mood": "fine"})
     assert read(body, shapes.Node).name == "a"
+
+
+def test_the_page_says_where_limits_and_fencing_are_not_the_kernels() -> None:
+    kept = [node("n1", limits="cgroup", fencing="kernel")]
+    assert "limits" not in look.plain(status_page.page(fleet(kept, []), [], bars=False))
+    shown = look.plain(
+        status_page.page(fleet([*kept, node("n2", limits="watchdog", fencing="none")], []), [], bars=False)
+    )
+    assert "limits: watchdog on 1 of 2 nodes: memory, not cpus" in shown
+    assert "fencing: none on n2" in shown

@@ -19,7 +19,7 @@ from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity
 from holdfast.model.money import Budget
-from holdfast.model.node import Answer
+from holdfast.model.node import Answer, LimitedBy
 from holdfast.model.place import Place
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
@@ -740,3 +740,16 @@ def test_the_plays_here_have_the_sizes_they_count_on() -> None:
     assert resources(8, 32_768) == BIG
     assert Policy().leases.lease_ms == 30 * SECOND
     assert Place("prov", "here", "a", "a1") == offer().place
+
+
+@pytest.mark.parametrize("limits", list(LimitedBy))
+def test_a_node_says_what_keeps_its_replicas_to_what_they_asked_for(limits: LimitedBy) -> None:
+    play = Play(can_launch=False)
+    play.join("a", limits=limits)
+    play.apply(Workload("web", Service(1), needs(cpu=1)))
+    play.obey()
+    told = explain_node(play.world, None, "a", play.now, {"web/0.1": (3_900, 10)}).because
+    assert [line for line in told if line.startswith(f"limits: {limits}: ")]
+    assert ("web/0.1 uses 3.9 cpus and asked for 1" in told) is (limits is not LimitedBy.CGROUP)
+    calm = explain_node(play.world, None, "a", play.now, {"web/0.1": (1_100, 10)}).because
+    assert not [line for line in calm if "asked for" in line]

@@ -1,9 +1,10 @@
 """Control groups (version 2): limits for a replica, and an end that none of its processes can run away from.
 
 All of it is a help that may be missing. Where there is no group we may write to, the shim still ends
-everything that descends from the program; where the cpu and memory controllers are not ours, `cgroup.kill`
-still works and limits do not. A controller can only be handed down by a group that has no processes of its
-own, so an agent that was given a subtree first steps aside into a leaf of it.
+everything that descends from the program; where the cpu and memory controllers are not ours (they are not
+where version 1 has them), `cgroup.kill` still works and limits do not: there `watchdog.py` keeps memory. A
+controller can only be handed down by a group that has no processes of its own, so an agent that was given a
+subtree first steps aside into a leaf of it.
 """
 
 import os
@@ -52,6 +53,11 @@ def prepare(root: str, group: str) -> bool:
         return False
     _hand_down(f"{root}/{group}")
     return os.path.exists(f"{root}/{group}/cgroup.kill")
+
+
+def limits(group: str) -> bool:
+    """Are processors and memory of what is below it limited by the kernel?"""
+    return {"cpu", "memory"} <= set(_read(f"{group}/cgroup.subtree_control").split())
 
 
 def _hand_down(group: str) -> None:

@@ -176,6 +176,7 @@ class Conversation:
                 chaos=settings.allow_chaos,
                 fencing=self.hands.fencing().value,
                 boot=me.boot,
+                limits=self.hands.limits().value,
             )
         )
 

@@ -15,7 +15,7 @@ from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
 from holdfast.core.node import Brief, DesiredSet, Do, Instruction, NodeMachine, Process, Report, Stopping
 from holdfast.model.event import Ended
-from holdfast.model.node import Fencing
+from holdfast.model.node import Fencing, LimitedBy
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.ports.errors import CapacityShort
 from holdfast.ports.runtime import Exit, Runtime, Task, Usage
@@ -42,7 +42,7 @@ class Hands:
         self._tasks: dict[str, Task] = {}  # of what runs
         self._starting: dict[str, list[Instruction]] = {}  # and what to do with it then
         self._leaving = False  # nothing is begun any more
-        runtime.ended, runtime.ready = self._ended, self._ready
+        runtime.ended, runtime.ready, runtime.overused = self._ended, self._ready, self._overused
 
     # an agent begins
 
@@ -126,6 +126,9 @@ class Hands:
     def fencing(self) -> Fencing:
         return self._runtime.fencing()
 
+    def limits(self) -> LimitedBy:
+        return self._runtime.limits()
+
     def usage(self) -> dict[str, Usage]:
         return self._runtime.usage()
 
@@ -164,6 +167,10 @@ class Hands:
         )
         self.news()
         self._carry_out(more)
+
+    def _overused(self, replica: str, used_milli: int, asked_milli: int) -> None:
+        used, asked = f"{used_milli / 1000:g}", f"{asked_milli / 1000:g}"
+        self._log.warning("replica uses more cpus than it asked for", replica=replica, used=used, asked=asked)
 
     # instructions
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent import cgroup, health, kernel, logs, procfs, replicas
+from holdfast.agent import cgroup, health, kernel, logs, procfs, replicas, watchdog
 from holdfast.agent.allot import PORTS, Ports
 from holdfast.agent.environment import MARK, PROBE_MARK, Folders, environ_of, shims
 from holdfast.agent.gpus import Gpus, used_milli
@@ -33,7 +33,7 @@ from holdfast.agent.spawn import spawn_shim
 from holdfast.agent.usage import Meter
 from holdfast.core.node import Wanted
 from holdfast.model.event import Ended
-from holdfast.model.node import Fencing
+from holdfast.model.node import Fencing, LimitedBy
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.ports.errors import Denied
 from holdfast.ports.runtime import Adopted, Exit, Task, Usage
@@ -94,6 +94,7 @@ class ProcessRuntime:
         """`contain`: run what is exclusive in a PID namespace, which must be possible."""
         self.ended: Callable[[Exit], None] = lambda exit: None
         self.ready: Callable[[str], None] = lambda replica: None
+        self.overused: Callable[[str, int, int], None] = lambda replica, used_milli, asked_milli: None
         self._tree = Tree(os.path.abspath(root), os.path.abspath(checkpoint_root))
         self._listener = probe_socket
         self._environment = {**os.environ, **environment}
@@ -109,6 +110,7 @@ class ProcessRuntime:
         self._tag = f"{zlib.crc32(self._tree.root.encode()):08x}"
         self._group = ""
         self._contain = contain
+        self._overuse = watchdog.Overuse()
         self._starting = asyncio.Lock()
         self._lock = -1
         self._closed = False
@@ -128,6 +130,8 @@ class ProcessRuntime:
         if names:
             procfs.kill(procfs.marked(f"{PROBE_MARK}={self._tag}-"), signal.SIGKILL)
         found = await asyncio.gather(*(self._adopt_one(f"{self._tree.replicas}/{name}") for name in names))
+        if self.limits() is not LimitedBy.CGROUP:
+            self._keep(self._watch_memory())
         self._tidy()
         return [adopted for adopted in found if adopted is not None]
 
@@ -484,6 +488,25 @@ class ProcessRuntime:
         contained = self._contain and all(replicas.contained(r.folders.own) for r in exclusive)
         return Fencing.KERNEL if contained else Fencing.NONE
 
+    def limits(self) -> LimitedBy:
+        return LimitedBy.CGROUP if self._group and cgroup.limits(self._group) else LimitedBy.WATCHDOG
+
+    async def _watch_memory(self) -> None:
+        """Where the kernel does not."""
+        while True:
+            began = self._loop.time()
+            running = {r.name: r for r in self._replicas.values() if r.handle >= 0 and not r.verdict[0]}
+            most = {name: each.task.wanted.needs.memory_mib for name, each in running.items()}
+            over = watchdog.over_memory({name: (each.root, most[name]) for name, each in running.items()})
+            for name, used_mib in over.items():
+                why = (
+                    f"out of memory: used {used_mib} MiB of {most[name]} MiB (limit enforced by the watchdog)"
+                )
+                running[name].verdict = (Ended.FAILED.value, why)
+                self._ask_to_end(running[name], kernel.boot_ms())
+            took = self._loop.time() - began
+            await asyncio.sleep(max(watchdog.LOOK_S, watchdog.SHARE * took))
+
     def usage(self) -> dict[str, Usage]:
         running = {r.name: (r.root, r.group) for r in self._replicas.values() if r.handle >= 0}
         now = kernel.boot_ms()
@@ -493,6 +516,10 @@ class ProcessRuntime:
             busy = self._gpus.busy(now)
             for name, use in used.items():
                 used[name] = msgspec.structs.replace(use, gpu_milli=used_milli(wanted[name], busy))
+        if self.limits() is LimitedBy.WATCHDOG:
+            needs = {name: each.needs for name, each in wanted.items()}
+            for name in self._overuse.found(used, needs, now):
+                self.overused(name, used[name].cpu_milli, needs[name].cpu_milli)
         return used
 
     def progress(self, replica: str) -> Millis:

@@ -178,7 +178,8 @@ def _explanation(
     now = plane.now()
     match kind:
         case Kind.NODE:
-            return explain.explain_node(world, senses, name, now)
+            used = plane.used(name)
+            return explain.explain_node(world, senses, name, now, used.replicas if used is not None else {})
         case Kind.WORKLOAD:
             return explain.explain_workload(world, name, now, senses, plane.unlisted)
         case Kind.REPLICA:

@@ -78,10 +78,10 @@ class Node(Shape, frozen=True, gc=False):
     replicas: list[str]
     findings: list[str]
     fencing: Annotated[
-        str,
-        Meta(
-            description="kernel: what an exclusive replica started dies with its shim; none: nothing ends it"
-        ),
+        str, Meta(description="kernel: what an exclusive replica started dies with its shim; or none")
+    ] = ""
+    limits: Annotated[
+        str, Meta(description="what keeps replicas to their cpus and memory: cgroup, watchdog (memory only)")
     ] = ""
     lifecycle: Annotated[
         str,

@@ -72,6 +72,7 @@ def node(sight: Sight, name: str, findings: list[str]) -> shapes.Node | None:
         replicas=list(world.on_node.get(name, ())),
         findings=findings,
         fencing=it.fencing,
+        limits=it.limits,
     )
 
 

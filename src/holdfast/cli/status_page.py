@@ -10,13 +10,14 @@ from holdfast.cli import look, tables
 from holdfast.model.units import many
 
 ROOM = 40  # rows of nodes and of workloads where nobody says how many fit
+NAMES = 5
 RANK = {"dead": 0, "unreachable": 1, "suspect": 2}
 
 
 def page(status: Status, events: Sequence[Line], *, bars: bool, rows: int | None = None) -> RenderableType:
     """`rows`: of the screen, if it must fit there."""
     parts: list[RenderableType] = [head(status), *(brake(one, status.now_ms) for one in status.brakes)]
-    taken = len(parts) + 8 + min(len(events), 8)
+    taken = len(parts) + 10 + min(len(events), 8)
     room = ROOM if rows is None else max(4, rows - taken)
     workloads = sorted(status.workloads, key=lambda w: (tables.as_wanted(w), look.natural(w.name)))
     nodes = sorted(status.nodes, key=lambda node: (_rank(node), look.natural(node.name)))
@@ -70,7 +71,20 @@ def _workloads(found: list[Workload], room: int) -> list[RenderableType]:
 def _nodes(found: list[Node], room: int, *, bars: bool) -> list[RenderableType]:
     if not found:
         return [Text("no nodes", "dim")]
-    return [tables.nodes(found[:room], bars=bars), *_more(len(found) - room, "node")]
+    return [tables.nodes(found[:room], bars=bars), *_more(len(found) - room, "node"), *_not_kept(found)]
+
+
+def _not_kept(found: list[Node]) -> list[RenderableType]:
+    """What the kernel does not do on some nodes, and elsewhere would be expected of it."""
+    joined = [node for node in found if node.state not in tables.COMING]
+    watched = sum(node.limits == "watchdog" for node in joined)
+    unfenced = [node.name for node in joined if node.fencing == "none"]
+    lines = []
+    if watched:
+        lines.append(f"limits: watchdog on {watched} of {many(len(joined), 'node')}: memory, not cpus")
+    if unfenced:
+        lines.append(f"fencing: none on {', '.join(unfenced[:NAMES])}{', ...' if unfenced[NAMES:] else ''}")
+    return [Text(line, "dim") for line in lines]
 
 
 def _more(left: int, noun: str) -> list[RenderableType]:

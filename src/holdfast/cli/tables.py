@@ -240,6 +240,8 @@ def node_facts(node: Node) -> Rows:
         ("labels", ", ".join(f"{key}={value}" for key, value in node.labels.items())),
         ("taints", ", ".join(node.taints)),
         ("findings", "; ".join(node.findings)),
+        ("limits", node.limits),
+        ("fencing", node.fencing),
         ("replicas", ", ".join(node.replicas)),
     )
 

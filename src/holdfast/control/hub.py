@@ -25,7 +25,7 @@ from holdfast.control.session import Gone, Session
 from holdfast.control.term import Term
 from holdfast.core.desired import desired_set, events_of
 from holdfast.model import event as ev
-from holdfast.model.node import JOINED, Answer, Fencing
+from holdfast.model.node import JOINED, Answer, Fencing, LimitedBy
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.ports.clock import Clock
@@ -52,6 +52,7 @@ ANSWER_SLACK_MS = 400  # what a question to a peer may take on top of the probe 
 SET_AGAIN_S = 1.0
 LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
 WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
+BOOT_MAX = 64
 
 log = structlog.get_logger("holdfast.hub")
 
@@ -184,7 +185,8 @@ class Hub:
                 address=hello.address,
                 probe_port=hello.probe_port,
                 fencing=Fencing.KERNEL if hello.fencing == Fencing.KERNEL else Fencing.NONE,
-                boot=hello.boot,
+                boot=hello.boot[:BOOT_MAX],
+                limits=LimitedBy(hello.limits) if hello.limits in set(LimitedBy) else LimitedBy.UNKNOWN,
             ),
             done=lambda length: self._welcome(session, hello, term),
             failed=lambda error: session.close(),

@@ -10,6 +10,7 @@ Instants are told as time from now, because the reader's clock is not ours. Unkn
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -17,7 +18,7 @@ from holdfast.core import brake, detect, explain_mix, explain_scale, index, list
 from holdfast.core.detect import RULES, Senses
 from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.pending import may_still_run, within
-from holdfast.model.node import JOINED, Clues, Fencing, Node, NodeState, Step
+from holdfast.model.node import JOINED, Clues, Fencing, LimitedBy, Node, NodeState, Step
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, slot_id
 from holdfast.model.units import NEVER, Instant, many, seconds
 from holdfast.model.verdict import Doubt, Evidence, Level, Peers, Said, Silence, Word
@@ -25,6 +26,9 @@ from holdfast.model.workload import Job, Service, Workload, wanted
 from holdfast.model.world import World
 
 SEATS_SHOWN = 8
+OVERUSE = 1.2  # of the processors that were asked for: less is a moment's burst
+OVERUSE_MILLI = 100
+UNMEASURED: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -37,8 +41,15 @@ class Explanation(msgspec.Struct, frozen=True):
 # nodes
 
 
-def explain_node(world: World, senses: Senses | None, name: str, now: Instant) -> Explanation:
-    """`senses` are the leader's; without them the evidence is that of the last verdict."""
+def explain_node(
+    world: World,
+    senses: Senses | None,
+    name: str,
+    now: Instant,
+    used: Mapping[str, tuple[int, int]] = UNMEASURED,
+) -> Explanation:
+    """`senses` are the leader's; without them the evidence is that of the last verdict. `used`: by replica,
+    thousandths of a CPU and MiB, as its agent measured them."""
     node = world.nodes[name]
     told = f"{name} is {node.state}"
     because = [*_state(world, node, now)]
@@ -50,7 +61,7 @@ def explain_node(world: World, senses: Senses | None, name: str, now: Instant) -
     held = brake.engaged_for(world, node, now)
     if held and not brake.harmless(node):
         because.append(f"what would disturb it is held: {held}")
-    because += [*_repair(world, node, now), _work(world, node)]
+    because += [*_repair(world, node, now), _work(world, node), *_limits(world, node, used)]
     return Explanation(told, tuple(because), tuple(_help_node(world, node)))
 
 
@@ -209,6 +220,22 @@ def _work(world: World, node: Node) -> str:
     states = Counter(world.replicas[name].state for name in world.on_node[node.id])
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     return f"replicas there: {counts}" if counts else "no replicas are there"
+
+
+LIMITED = {
+    LimitedBy.CGROUP: "limits: cgroup: the kernel keeps its replicas to their cpus and memory",
+    LimitedBy.WATCHDOG: "limits: watchdog: its agent kills a replica above its memory; cpus are not limited",
+    LimitedBy.UNKNOWN: "limits: unknown: its agent does not say what keeps its replicas to theirs",
+}
+
+
+def _limits(world: World, node: Node, used: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    if node.state in JOINED:
+        yield LIMITED[node.limits]
+    for name in world.on_node.get(node.id, ()):
+        asked, (cpu_milli, _) = world.replicas[name].needs.cpu_milli, used.get(name, (0, 0))
+        if node.limits is not LimitedBy.CGROUP and cpu_milli > asked * OVERUSE + OVERUSE_MILLI:
+            yield f"{name} uses {cpu_milli / 1000:g} cpus and asked for {asked / 1000:g}"
 
 
 def _help_node(world: World, node: Node) -> Iterator[str]:

@@ -191,6 +191,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         probe_port=event.probe_port or node.probe_port,
         fencing=event.fencing,
         boot=event.boot,
+        limits=event.limits,
     )
     index.put_node(world, _resized(world, node, event))
     _zone_seen(world, node, event.at)

@@ -153,8 +153,10 @@ class WorkloadFields(Strict):
     standby: Annotated[int | None, whole(0)] = Field(
         None, description="warm copies that only need promotion (not for a sweep); 0"
     )
-    cpus: Annotated[int, CPUS] = Field(1_000, description="of one replica")
-    memory: Annotated[int, MEMORY] = Field(512, description="of one replica")
+    cpus: Annotated[int, CPUS] = Field(
+        1_000, description="of one replica; a limit where its node has cgroups"
+    )
+    memory: Annotated[int, MEMORY] = Field(512, description="of one replica; what holds more is killed")
     gpus: Annotated[int, GPUS] = Field(0, description="of one replica")
     gpu_kind: Annotated[str, TEXT] = Field("", description='such as "h100" or "h100|a100"; empty: any')
     labels: Annotated[dict[str, str], LABELS] = Field({}, description="its nodes must have these")

@@ -48,6 +48,24 @@ In its environment, besides what `env` says:
 | `HOLDFAST_CHECKPOINT_DIR` | a folder that its next copy finds again |
 | `HOLDFAST_RANK`, `HOLDFAST_WORLD_SIZE`, `HOLDFAST_PEERS` | in a training: its number, how many, and where |
 | `CUDA_VISIBLE_DEVICES` | the GPUs it was given |
+
+A job, a training and a task of a sweep run in a PID namespace of their own where the node can make one:
+process ids are small, `/proc` shows their own processes, mounts they make are theirs, and with an agent that
+is not root programs that change the user (`sudo`) do not work. All of it ends with the replica.
+
+## How `cpus` and `memory` are kept
+
+`holdfast explain node NODE` and `nodes --json` say which holds on a node, `limits`:
+
+| | `cpus` | `memory` |
+|---|---|---|
+| `cgroup` | the kernel gives no more | the kernel kills what takes more |
+| `watchdog` | not limited: more for a minute is a line in the agent's log, and in `explain node` | the agent
+kills a replica that holds more, looking once a second: `out of memory: used 600 MiB of 512 MiB` |
+
+The watchdog counts anonymous and shared memory of all processes of a replica, what they share once, and no
+pages of files. A node has `cgroup` when its agent may write a control group of version 2 with the controllers
+cpu and memory: as root, in a container with one, or under systemd with `Delegate=yes`. Version 1 is not used.
 """
 LOCAL = """### `settings` of a local pool
 

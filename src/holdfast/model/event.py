@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.model.finding import Finding
 from holdfast.model.gateway import Key, Limits
-from holdfast.model.node import Answer, Fencing
+from holdfast.model.node import Answer, Fencing, LimitedBy
 from holdfast.model.place import Place
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool
@@ -48,6 +48,7 @@ class NodeJoined(Happened, frozen=True):
         Fencing.KERNEL
     )  # what ends its exclusive replicas when nothing of ours is left to do it
     boot: str = ""  # of the machine: another one after each restart; empty: an older agent
+    limits: LimitedBy = LimitedBy.UNKNOWN  # what keeps its replicas to what they asked for
 
 
 class NodeSaidGoodbye(Happened, frozen=True):

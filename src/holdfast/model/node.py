@@ -43,6 +43,14 @@ class Fencing(enum.StrEnum):
     NONE = "none"  # nothing: it may still run, whatever the lease and the agent say
 
 
+class LimitedBy(enum.StrEnum):
+    """What keeps a replica to the processors and memory it asked for."""
+
+    CGROUP = "cgroup"  # the kernel: it gets no more processors, and is killed at its memory
+    WATCHDOG = "watchdog"  # the agent: kills it above its memory, and tells of processors
+    UNKNOWN = "unknown"  # an older agent: perhaps nothing
+
+
 class Clues(msgspec.Struct, frozen=True):
     """What others have told us of a node since we last heard it."""
 
@@ -111,6 +119,7 @@ class Node(msgspec.Struct, frozen=True):
     price_max_micro_usd: MicroUsd | None = None  # what it was asked for at, at most
     fencing: Fencing = Fencing.KERNEL  # as its last hello said
     boot: str = ""
+    limits: LimitedBy = LimitedBy.UNKNOWN
 
     @property
     def may_queue(self) -> bool:

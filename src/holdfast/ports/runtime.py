@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.node import Brief, Wanted
 from holdfast.model.event import Ended
-from holdfast.model.node import Fencing
+from holdfast.model.node import Fencing, LimitedBy
 from holdfast.model.units import Instant, Millis
 
 
@@ -52,6 +52,7 @@ class Runtime(Protocol):
 
     ended: Callable[[Exit], None]
     ready: Callable[[str], None]
+    overused: Callable[[str, int, int], None]  # more processors than it asked for, in thousandths, for long
 
     async def adopt(self) -> list[Adopted]:
         """Called once, before anything else."""
@@ -77,6 +78,8 @@ class Runtime(Protocol):
         """The control plane has journalled its end: nothing needs to be kept of it but its log."""
 
     def fencing(self) -> Fencing: ...
+
+    def limits(self) -> LimitedBy: ...
 
     def usage(self) -> dict[str, Usage]: ...
 

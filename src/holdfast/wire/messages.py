@@ -55,6 +55,7 @@ class Hello(Message, frozen=True):
     chaos: bool = False  # may be told to pretend a partition
     fencing: str = ""  # a `Fencing`; an older agent does not say, and cannot end what its shims no longer can
     boot: str = ""  # of the machine; another one after each restart
+    limits: str = ""  # a `LimitedBy`; an older agent does not say
 
 
 class Used(msgspec.Struct, frozen=True, array_like=True):
