@@ -69,3 +69,63 @@ def test_ctrl_c_ends_a_wait_at_once_and_leaves_the_job_alone(
     assert holdfast(fleet, "wait", "long", "--timeout", "100ms").code == 3
     assert holdfast(fleet, "wait", "long", "--for", "ready", "--timeout", "60s").code == 0
     assert holdfast(fleet, "delete", "long", "--wait").code == 0
+
+
+def test_what_failed_is_retried_and_runs_to_its_end(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
+    flag = tmp_path / "mended"
+    file = tmp_path / "grid.yaml"
+    file.write_text(f"kind: sweep\nname: grid\ntasks: 3\ncommand: test -e {flag} || exit 5\n{TINY}")
+    assert holdfast(fleet, "apply", file).code == 0
+    failed = holdfast(fleet, "wait", "grid", "--exit-code", "--timeout", "60s")
+    assert (failed.code, "grid has failed: 3 gave up" in failed.err) == (5, True)
+    flag.touch()
+    told = holdfast(fleet, "retry", "grid")
+    assert (told.code, told.out) == (0, "grid: grid/0, grid/1, grid/2 start again\n")
+    assert holdfast(fleet, "wait", "grid", "--timeout", "60s").code == 0
+    again = holdfast(fleet, "retry", "grid")
+    assert (again.code, again.err.splitlines()) == (
+        2,
+        ["error: nothing of grid has failed", "hint: to run it once more: holdfast restart grid"],
+    )
+    assert holdfast(fleet, "delete", "grid", "--wait").code == 0
+
+
+def test_a_job_is_started_anew_only_when_that_is_confirmed(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "ran"
+    assert holdfast(fleet, "apply", job(tmp_path, "once", f"echo ran >> {log}")).code == 0
+    assert holdfast(fleet, "wait", "once", "--timeout", "60s").code == 0
+    asked = holdfast(fleet, "restart", "once")
+    assert asked.code == 2
+    assert asked.err.splitlines()[-1] == "hint: holdfast restart once --yes"
+    told = holdfast(fleet, "restart", "once", "--yes")
+    assert (told.code, told.out) == (0, "once: restarted (version 2)\n")
+    assert holdfast(fleet, "wait", "once", "--timeout", "60s").code == 0
+    assert log.read_text() == "ran\nran\n"
+    assert holdfast(fleet, "delete", "once", "--wait").code == 0
+
+
+def test_a_service_is_rolled_back_restarted_and_printed_as_it_is_applied(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "web.yaml"
+    text = "kind: service\nname: web\nreplicas: 2\ncommand: exec sleep 1001\nenv: { SECRET: 'a: b' }\n"
+    file.write_text(text + TINY)
+    assert holdfast(fleet, "apply", file, "--wait").code == 0
+    file.write_text((text + TINY).replace("1001", "1002"))
+    assert holdfast(fleet, "apply", file, "--wait").code == 0
+    back = holdfast(fleet, "rollback", "web", "--wait")
+    assert (back.code, back.out) == (0, "web: rolled back, command changed (version 3)\n")
+    told = holdfast(fleet, "restart", "web", "--wait")
+    assert (told.code, told.out) == (0, "web: restarted (version 4)\n")
+    rows = holdfast(fleet, "rollback", "web", "--list").out.splitlines()
+    assert [row.split()[0] for row in rows] == ["VERSION", "1", "2", "4"]
+    assert "runs now" in rows[-1]
+    printed = holdfast(fleet, "get", "web", "-o", "yaml").out
+    (tmp_path / "again.yaml").write_text(printed)
+    assert "command: exec sleep 1001" in printed
+    assert holdfast(fleet, "apply", tmp_path / "again.yaml").out == "web  service  unchanged\n"
+    fields = holdfast(fleet, "get", "web", "-o", "json").json
+    assert (fields["name"], fields["env"], fields["replicas"]) == ("web", {"SECRET": "a: b"}, 2)
+    assert holdfast(fleet, "delete", "web", "--wait").code == 0

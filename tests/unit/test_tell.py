@@ -182,6 +182,11 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
         ev.PoolDeleted(at=NOW, pool="std"),
         ("user", "std", "pool deleted: its nodes are emptied and let go", "", ""),
     ),
+    (
+        ev.WorkloadRetried(at=NOW, workload="web"),
+        ("user", "web", "retried: what failed starts again", "", "web"),
+    ),
+    (ev.WorkloadRestarted(at=NOW, workload="web"), ("user", "web", "restarted", "", "web")),
     (ev.WorkloadDeleted(at=NOW, workload="web"), ("user", "web", "deleted", "", "web")),
     (
         ev.PoolApplied(at=NOW, pool=msgspec.structs.replace(pool(), name="std", min=1, max=3)),

@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from holdfast.api import (
+    again,
     capacity,
     gateways,
     history,
@@ -40,6 +41,8 @@ ROUTERS = (
     logs.router,
     writes.router,
     writes.dry,
+    again.router,
+    again.looks,
     orders.router,
     orders.harm,
     tokens.router,

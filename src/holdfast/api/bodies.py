@@ -25,6 +25,12 @@ class Scale(Body):
     )
 
 
+class Rollback(Body):
+    version: Annotated[int, Field(ge=1, le=1 << 53, strict=True)] | None = Field(
+        None, description="what ran under this one; null: under the last one that was another"
+    )
+
+
 class Signals(Body):
     source: Annotated[str, Field(max_length=253)] = Field(
         "", description="who tells: the words of several sources about one signal are taken together"

@@ -9,7 +9,7 @@ nodes meanwhile). A client reads one with `read(body, Status)`, or `read(body, l
 not know are passed over. What people do write, the bodies of requests, is pydantic: `api/bodies.py`.
 """
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -453,6 +453,24 @@ class Applied(Shape, frozen=True, gc=False):
     outcome: Annotated[str, Meta(description="created, changed, unchanged or deleted")]
     version: Annotated[int, Meta(description="of a workload; 0: pools and the policy have none")]
     changes: Annotated[list[str], Meta(description="what changed, in words")] = []
+
+
+class Version(Shape, frozen=True, gc=False):
+    """What ran under a version of a workload; the last one of the list runs now."""
+
+    version: int
+    until_ms: Annotated[int | None, Meta(description="then it was superseded; null: it runs now")]
+    command: list[str]
+    changes: Annotated[list[str], Meta(description="against the one before it in the list, in words")]
+
+
+class Written(Shape, frozen=True, gc=False):
+    """What is applied, as a file would say it."""
+
+    name: str
+    version: int
+    file: Annotated[str, Meta(description="YAML; to apply it changes nothing")]
+    fields: Annotated[dict[str, Any], Meta(description="the same as an object, which can be applied too")]
 
 
 class Done(Shape, frozen=True, gc=False):

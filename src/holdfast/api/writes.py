@@ -177,19 +177,21 @@ def _changes(world: World, wanted: list[Wanted], now: Instant, actor: str = "") 
                 yield _revised(old, revise.revise(old, each), now, actor)
             case Pool(name=name):
                 state = world.pool_states.get(name)
-                known = None if state is None or state.deleted_at else world.pools[name]
-                words = tuple(differences.pool_differences(known, each))
+                before = None if state is None or state.deleted_at else world.pools[name]
+                words = tuple(differences.pool_differences(before, each))
                 pool = PoolApplied(at=now, pool=each, actor=actor, changes=words)
-                yield _plain_change("pool", name, known, each, pool)
+                yield _plain_change("pool", name, before, each, pool)
             case Policy():
                 words = tuple(differences.policy_differences(world.policy, each))
                 policy = PolicyApplied(at=now, policy=each, actor=actor, changes=words)
                 yield _plain_change("policy", "policy", world.policy, each, policy)
 
 
-def _revised(old: Workload | None, new: Workload, now: Instant, actor: str) -> Change:
+def _revised(old: Workload | None, new: Workload, now: Instant, actor: str, note: str = "") -> Change:
+    """`note` is said before what changed, where something did."""
     outcome = "created" if old is None else "unchanged" if new is old else "changed"
     words = differences.differences(old, new) if old is not None and new is not old else []
+    words = [note, *words] if note and words else words
     applied = shapes.Applied(new.name, revise.kind(new.shape), outcome, new.version, words)
     event = WorkloadApplied(at=now, workload=new, actor=actor, changes=tuple(words))
     return Change(applied, None if new is old else event)
@@ -242,7 +244,7 @@ def _insist_on_deletable(plane: Plane, name: str) -> None:
 )
 async def delete_workload(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     async with edge.writing:
-        old = _workload(edge.plane.world, name)
+        old = known(edge.plane.world, name)
         await edge.plane.tell(WorkloadDeleted(at=edge.plane.now(), workload=name, actor=actor))
     return give(shapes.Applied(name, revise.kind(old.shape), "deleted", old.version))
 
@@ -253,7 +255,7 @@ async def delete_workload(edge: ThisEdge, actor: ThisActor, name: str) -> Respon
     **gives(shapes.Applied, "when it is journalled", 404, 409),
 )
 async def scale(edge: ThisEdge, actor: ThisActor, name: str, body: Scale) -> Response:
-    return give(await _changed(edge, actor, name, lambda old: revise.scaled(old, body.count)))
+    return give(await changed(edge, actor, name, lambda old: revise.scaled(old, body.count)))
 
 
 @router.post(
@@ -262,7 +264,7 @@ async def scale(edge: ThisEdge, actor: ThisActor, name: str, body: Scale) -> Res
     **gives(shapes.Done, "when it was heard: signals are not journalled", 404, 409),
 )
 async def signals(edge: ThisEdge, name: str, body: Signals) -> Response:
-    workload = _workload(edge.plane.world, name)
+    workload = known(edge.plane.world, name)
     if name not in edge.plane.world.scaled:
         hint = f"give {name} a `scale`, or holdfast scale {name} N"
         raise Refused(409, f"{workload.name} does not scale: its size is fixed", hint)
@@ -291,29 +293,29 @@ def _heard(workload: Workload, said: Iterable[Signal]) -> str:
     **gives(shapes.Applied, "when it is journalled", 404),
 )
 async def pause(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
-    return give(await _changed(edge, actor, name, lambda old: revise.paused(old, True)))
+    return give(await changed(edge, actor, name, lambda old: revise.paused(old, True)))
 
 
 @router.post(
     "/workloads/{name}/resume", summary="Run it again", **gives(shapes.Applied, "when it is journalled", 404)
 )
 async def resume(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
-    return give(await _changed(edge, actor, name, lambda old: revise.paused(old, False)))
+    return give(await changed(edge, actor, name, lambda old: revise.paused(old, False)))
 
 
-async def _changed(
-    edge: Edge, actor: str, name: str, change: Callable[[Workload], Workload]
+async def changed(
+    edge: Edge, actor: str, name: str, change: Callable[[Workload], Workload], note: str = ""
 ) -> shapes.Applied:
     async with edge.writing:
-        old = _workload(edge.plane.world, name)
+        old = known(edge.plane.world, name)
         new = change(old)
-        done = _revised(old, old if new == old else new, edge.plane.now(), actor)
+        done = _revised(old, old if new == old else new, edge.plane.now(), actor, note)
         if done.event is not None:
             await edge.plane.tell(done.event)
     return done.applied
 
 
-def _workload(world: World, name: str) -> Workload:
+def known(world: World, name: str) -> Workload:
     found = world.workloads.get(name)
     if found is None:
         raise unknown("workload", name, world.workloads)

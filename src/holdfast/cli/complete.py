@@ -57,6 +57,15 @@ def deleted(context: typer.Context, incomplete: str) -> list[str]:
     return [*word, *workloads(context, incomplete)]
 
 
+def versions(context: typer.Context, incomplete: str) -> list[str]:
+    """Earlier ones of the workload that has been typed before."""
+    from urllib.parse import quote
+
+    name = quote(str(context.params.get("workload") or ""), safe="")
+    found = [str(one.get("version")) for one in _answer(context, f"/v1/workloads/{name}/versions")][:-1]
+    return [number for number in found if number.startswith(incomplete)]
+
+
 def waited(context: typer.Context, incomplete: str) -> list[str]:
     """Workloads; nodes and pools after their kind."""
     kind, slash, name = incomplete.partition("/")

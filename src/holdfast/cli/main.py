@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli import keys, limits, lists, orders, tokens
+from holdfast.cli import again, keys, limits, lists, orders, tokens
 from holdfast.cli.agent import agent
 from holdfast.cli.apply import apply, plan
 from holdfast.cli.capacity import capacity
@@ -53,6 +53,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "apply": apply,
     "plan": plan,
     "wait": wait,
+    "get": again.get,
     "status": status,
     "nodes": lists.nodes,
     "workloads": lists.workloads,
@@ -69,6 +70,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "signal": orders.signal,
     "pause": orders.pause,
     "resume": orders.resume,
+    "retry": again.retry,
+    "restart": again.restart,
+    "rollback": again.rollback,
     "delete": orders.delete,
     "cordon": orders.cordon,
     "uncordon": orders.uncordon,

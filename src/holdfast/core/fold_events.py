@@ -10,17 +10,16 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import books, fold_gateway, fold_market, fold_supply, index
+from holdfast.core import books, fold_gateway, fold_market, fold_supply, fold_workloads, index
 from holdfast.core.desired import members_of
 from holdfast.model import event as ev
-from holdfast.model.course import Course
 from holdfast.model.demand import Demand, Start
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
 from holdfast.model.place import Level as Domain
 from holdfast.model.replica import LIVE, Phase, Replica, State
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Doubt, Evidence, Level, Link, Said, Verdict, Word
-from holdfast.model.workload import Job, Restart, Workload
+from holdfast.model.workload import Restart, Workload
 from holdfast.model.world import Leader, World, Zone
 
 ZONE_NODES_MIN = 3  # fewer say nothing about their zone
@@ -87,6 +86,8 @@ def _configured(
     world: World,
     event: ev.WorkloadApplied
     | ev.WorkloadDeleted
+    | ev.WorkloadRetried
+    | ev.WorkloadRestarted
     | ev.PoolApplied
     | ev.PoolDeleted
     | ev.PolicyApplied
@@ -95,12 +96,14 @@ def _configured(
 ) -> None:
     match event:
         case ev.WorkloadApplied(workload=workload):
-            _applied(world, workload, event.at)
+            fold_workloads.applied(world, workload, event.at)
+        case ev.WorkloadRetried(workload=name, at=at):
+            fold_workloads.retried(world, name, at)
+        case ev.WorkloadRestarted(workload=name, at=at):
+            fold_workloads.restarted(world, name, at)
         case ev.WorkloadDeleted(workload=name):
             if name in world.workloads:
-                index.drop_workload(world, name)
-                for kept in (world.courses, world.demands, world.starts, world.losses):
-                    kept.pop(name, None)
+                fold_workloads.deleted(world, name)
                 wake_dependants(world, name)
         case ev.PoolApplied():
             fold_supply.applied(world, event)
@@ -125,28 +128,6 @@ def _configured(
             _ordered(world, event)
         case _:
             assert_never(event)
-
-
-def _applied(world: World, workload: Workload, at: Instant) -> None:
-    """A workload keeps its kind for life (the edge refuses a change of it): a copy that may run twice cannot
-    become one that must not. A new version is a new chance for seats that failed: it was not the one that
-    did."""
-    old = world.workloads.get(workload.name)
-    if old is not None and type(old.shape) is not type(workload.shape):
-        return
-    index.put_workload(world, workload)
-    if workload.name not in world.mixed:
-        world.losses.pop(workload.name, None)
-    if isinstance(workload.shape, Job) and workload.shape.deadline_ms:
-        world.courses.setdefault(workload.name, Course(workload.name, begun=at))
-    else:
-        world.courses.pop(workload.name, None)
-    if old is not None and workload.version > old.version:
-        for slot_id in world.of_workload[workload.name]:
-            slot = world.slots[slot_id]
-            phase = Phase.OPEN if slot.phase is Phase.FAILED else slot.phase
-            if slot.failures or phase is not slot.phase:
-                index.put_slot(world, replace(slot, phase=phase, failures=0, retry_at=0))
 
 
 # nodes

@@ -9,13 +9,20 @@ A workload keeps its kind for life: a copy that may run twice cannot become one 
 ones run. Refused: deciding by the version that a file gives. People forget to raise it, and then the old
 program runs on under a file that says otherwise.
 
+A rollback is a change like any other: what ran under an earlier version runs again, as a new version, and
+what is not part of a version (how many, priority) stays as it is now. Refused: to bring back the whole file
+of that time. Whoever rolls back a bad program in the night does not want last month's number of copies.
+
 How far copies are to be apart is not part of what runs: `balance` brings them apart by and by.
 """
+
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
 from holdfast.core.differences import percent
-from holdfast.model.workload import Job, Service, Shape, Sweep, Training, Workload
+from holdfast.model.replica import Phase, Slot
+from holdfast.model.workload import Job, Service, Shape, Sweep, Training, Version, Workload
 
 
 class Refused(ValueError):
@@ -34,6 +41,14 @@ class CannotScale(Refused):
     """The number of its copies is not what decides."""
 
 
+class CannotRetry(Refused):
+    """There is nothing to start again, or it would not start."""
+
+
+class NoSuchVersion(Refused):
+    """Nothing is known of it any more."""
+
+
 def revise(old: Workload | None, new: Workload) -> Workload:
     """The workload to journal; `old` itself if nothing changed."""
     if old is None:
@@ -42,7 +57,7 @@ def revise(old: Workload | None, new: Workload) -> Workload:
         before, after = kind(old.shape), kind(new.shape)
         text = f"{old.name} is a {before} and cannot become a {after}: delete it first"
         raise KindChanged(text, f"holdfast delete {old.name}")
-    new = replace(new, version=old.version + (_runs(old) != _runs(new)))
+    new = replace(new, version=old.version + (runs(old) != runs(new)))
     return old if new == old else new
 
 
@@ -50,7 +65,7 @@ def kind(shape: Shape) -> str:
     return str(type(shape).__struct_config__.tag)
 
 
-def _runs(workload: Workload) -> tuple[object, ...]:
+def runs(workload: Workload) -> tuple[object, ...]:
     """What a running copy would have to be started anew for."""
     needs = workload.needs
     return workload.program, needs.resources, needs.labels, set(needs.tolerates), needs.spot
@@ -91,3 +106,52 @@ def _with_shape(workload: Workload, shape: Shape) -> Workload:
 
 def paused(workload: Workload, pause: bool) -> Workload:
     return workload if workload.paused is pause else replace(workload, paused=pause)
+
+
+def check_retry(workload: Workload, slots: Iterable[Slot]) -> tuple[str, ...]:
+    """The seats that would start again."""
+    _check_running(workload, "retry")
+    failed = [slot.id for slot in slots if slot.phase is Phase.FAILED or (slot.failures and _is_open(slot))]
+    if not failed:
+        hint = f"to run it once more: holdfast restart {workload.name}"
+        raise CannotRetry(f"nothing of {workload.name} has failed", hint)
+    return tuple(failed)
+
+
+def _is_open(slot: Slot) -> bool:
+    return slot.phase is Phase.OPEN
+
+
+def check_restart(workload: Workload) -> None:
+    _check_running(workload, "restart")
+
+
+def _check_running(workload: Workload, what: str) -> None:
+    if workload.paused:
+        text = f"{workload.name} is paused: there is nothing to {what}"
+        raise CannotRetry(text, f"holdfast resume {workload.name}")
+
+
+def rolled_back(workload: Workload, versions: Sequence[Version], to: int | None = None) -> Workload:
+    """With what ran under version `to`, or under the last one that was another; the same if that is what
+    runs."""
+    if to == workload.version:
+        return workload
+    found = [version for version in versions if version.number == to or to is None]
+    if not found:
+        known = ", ".join(str(version.number) for version in versions)
+        what = (
+            f"of {workload.name} there is no version {to}"
+            if to
+            else f"{workload.name} has no earlier version"
+        )
+        raise NoSuchVersion(what, f"known are: {known}" if known else "nothing earlier is known of it")
+    return revise(workload, at_version(workload, found[-1]))
+
+
+def at_version(workload: Workload, version: Version) -> Workload:
+    old = version.needs
+    needs = replace(
+        workload.needs, resources=old.resources, labels=old.labels, tolerates=old.tolerates, spot=old.spot
+    )
+    return replace(workload, needs=needs, program=version.program)

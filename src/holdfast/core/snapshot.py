@@ -34,7 +34,7 @@ from holdfast.model.pool import Offer, Pool, PoolState
 from holdfast.model.replica import Replica, Slot
 from holdfast.model.room import FIRST_ROWS, Interned, Room
 from holdfast.model.units import Instant, Millis
-from holdfast.model.workload import Workload
+from holdfast.model.workload import Version, Workload
 from holdfast.model.world import Brake, Gang, Leader, Names, World, Zone
 
 VERSION = 1
@@ -94,6 +94,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[Key] = []
     limits: dict[str, Limits] = {}
     drawn: dict[str, int] = {}
+    versions: dict[str, tuple[Version, ...]] = {}
     fleet: list[str] = []  # noted of the fleet as a whole; all single entries are looked at anew
 
 
@@ -138,6 +139,7 @@ def dump(world: World) -> bytes:
         keys=list(world.keys.values()),
         limits=world.limits,
         drawn=world.drawn,
+        versions=world.versions,
         lines={name: list(getattr(world, name)) for name in LINES},
         lines_by_name={name: _long(getattr(world, name)) for name in LINES_BY_NAME},
         rows=_rows(world.room),
@@ -202,6 +204,7 @@ def _rebuilt(saved: Saved) -> World:
     world.starts = saved.starts
     world.keys = {key.id: key for key in saved.keys}
     world.limits, world.drawn = saved.limits, saved.drawn
+    world.versions = saved.versions
     for workload in saved.workloads:
         index.put_workload(world, workload)
     _put_nodes(world, saved)

@@ -148,6 +148,8 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
         case (
             ev.WorkloadApplied()
             | ev.WorkloadDeleted()
+            | ev.WorkloadRetried()
+            | ev.WorkloadRestarted()
             | ev.PoolApplied()
             | ev.PoolDeleted()
             | ev.PolicyApplied()
@@ -199,6 +201,8 @@ def _ending(how: ev.Ended, why: str) -> str:
 def _tell_order(
     event: ev.WorkloadApplied
     | ev.WorkloadDeleted
+    | ev.WorkloadRetried
+    | ev.WorkloadRestarted
     | ev.PoolApplied
     | ev.PoolDeleted
     | ev.PolicyApplied
@@ -210,6 +214,10 @@ def _tell_order(
             return workload.name, _applied(workload, event.changes)
         case ev.WorkloadDeleted(workload=name):
             return name, "deleted"
+        case ev.WorkloadRetried(workload=name):
+            return name, "retried: what failed starts again"
+        case ev.WorkloadRestarted(workload=name):
+            return name, "restarted"
         case ev.PoolApplied(pool=pool):
             return pool.name, f"pool applied, {pool.min} to {many(pool.max, 'node')}{_changed(event.changes)}"
         case ev.PoolDeleted(pool=name):

@@ -24,7 +24,9 @@ OF_NODES = frozenset(
     }
 )
 MUST_LAST = {*OF_PROVIDERS, *OF_SIGNALS, Fault.PARTITION, Fault.CONTROL_PAUSE, Fault.STORE_CUT}
-OF_WORKLOADS = frozenset({Deed.DELETE, Deed.PAUSE, Deed.RESUME, Deed.SCALE, Deed.UPDATE})
+OF_WORKLOADS = frozenset(
+    {Deed.DELETE, Deed.PAUSE, Deed.RESUME, Deed.SCALE, Deed.UPDATE, Deed.RESTART, Deed.RETRY}
+)
 
 
 class Known:

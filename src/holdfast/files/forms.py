@@ -28,6 +28,8 @@ class Deed(enum.StrEnum):
     RESUME = "resume"
     SCALE = "scale"
     UPDATE = "update"
+    RESTART = "restart"
+    RETRY = "retry"
     CORDON = "cordon"
     UNCORDON = "uncordon"
     DRAIN = "drain"

@@ -133,7 +133,7 @@ def _mebibytes(value: object) -> int:
     return int(_within(float(found[1]) * UNITS_BYTES[found[2]] / MIB, 1, NODE_MAX.memory_mib))
 
 
-def _show_memory(mib: int) -> str:
+def show_memory(mib: int) -> str:
     return f'"{mib // 1024}GiB"' if mib % 1024 == 0 else f'"{mib}MiB"'
 
 
@@ -252,7 +252,7 @@ URL_PATH = Leaf("a path on its own port, such as /healthz", "/healthz", _url_pat
 LABELS = Leaf(
     "a table of texts", '{ team = "x" }', _labels, lambda value: "{}" if not value else json.dumps(value)
 )
-MEMORY = Leaf('a size such as "512MiB" or "32GiB"', '"32GiB"', _mebibytes, _show_memory)
+MEMORY = Leaf('a size such as "512MiB" or "32GiB"', '"32GiB"', _mebibytes, show_memory)
 DOLLARS = Leaf('dollars, such as 1.2 or "$1.20"', "20", _micro_usd, lambda value: f"{value / 1_000_000:g}")
 MONEY = Leaf(
     'dollars an hour, such as 1.2 or "$1.20"', "1.2", _micro_usd, lambda value: f"{value / 1_000_000:g}"

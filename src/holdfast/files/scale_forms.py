@@ -90,7 +90,7 @@ def _offset(value: object) -> int:
     return -minutes if match[1] == "-" else minutes
 
 
-def _show_minute(minute: int) -> str:
+def show_minute(minute: int) -> str:
     return f'"{minute // 60:02}:{minute % 60:02}"'
 
 
@@ -123,7 +123,7 @@ QUERIES = BySignal(
     least=0,
 )
 WEEKDAYS = Leaf('days such as "mon-fri" or "sat, sun"', '"mon-fri"', _days, _show_days)
-TIME_OF_DAY = Leaf('a time of day such as "08:30", up to "24:00"', '"08:30"', _minute, _show_minute)
+TIME_OF_DAY = Leaf('a time of day such as "08:30", up to "24:00"', '"08:30"', _minute, show_minute)
 UTC_OFFSET = Leaf('an offset from UTC such as "+01:00"', '"+01:00"', _offset, lambda _: '"+00:00"')
 
 

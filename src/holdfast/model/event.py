@@ -187,6 +187,18 @@ class WorkloadDeleted(UserMade, frozen=True):
     workload: str
 
 
+class WorkloadRetried(UserMade, frozen=True):
+    """What failed of it, or rests after a failure, starts again."""
+
+    workload: str
+
+
+class WorkloadRestarted(UserMade, frozen=True):
+    """The same program under a new version: what runs is replaced, what is done or has failed runs again."""
+
+    workload: str
+
+
 class PoolApplied(Changed, frozen=True):
     pool: Pool
 
@@ -272,6 +284,8 @@ Event = (
     | DemandJudged
     | WorkloadApplied
     | WorkloadDeleted
+    | WorkloadRetried
+    | WorkloadRestarted
     | PoolApplied
     | PoolDeleted
     | PolicyApplied

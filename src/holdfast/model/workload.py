@@ -8,7 +8,7 @@ from holdfast.model.place import Level
 from holdfast.model.program import Program
 from holdfast.model.resources import Resources
 from holdfast.model.scale import Scale
-from holdfast.model.units import MINUTE, SECOND, Millis
+from holdfast.model.units import MINUTE, SECOND, Instant, Millis
 
 
 class Mix(msgspec.Struct, frozen=True):
@@ -115,6 +115,15 @@ class Workload(msgspec.Struct, frozen=True):
         """Would two copies at once do harm? Then a copy is replaced only when the old one is provably
         gone."""
         return not isinstance(self.shape, Service)
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What ran under an earlier version of a workload."""
+
+    number: int
+    until: Instant  # then it was superseded
+    needs: Needs
+    program: Program | None = None
 
 
 def wanted(workload: Workload) -> int:

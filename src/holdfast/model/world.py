@@ -21,7 +21,7 @@ from holdfast.model.pool import Offer, Pool, PoolState
 from holdfast.model.replica import Replica, Slot
 from holdfast.model.room import Room
 from holdfast.model.units import Instant, Millis
-from holdfast.model.workload import Workload
+from holdfast.model.workload import Version, Workload
 
 Names = dict[str, None]  # an ordered set: iteration must not depend on hashes
 
@@ -67,6 +67,7 @@ class World:
         self.pool_states: dict[str, PoolState] = {}
         self.offers: dict[str, tuple[Offer, ...]] = {}  # by pool: what can be had, as far as we know
         self.workloads: dict[str, Workload] = {}
+        self.versions: dict[str, tuple[Version, ...]] = {}  # by workload: what ran before, the oldest first
         self.slots: dict[str, Slot] = {}
         self.replicas: dict[str, Replica] = {}
         self.gangs: dict[str, Gang] = {}

@@ -365,6 +365,12 @@ class Faults:
                 else:
                     workload = replace(workload, paused=change.do == "pause")
                 sim.apply(workload)
+            case "restart":
+                assert workload is not None
+                fleet.workloads[workload.name] = replace(workload, version=workload.version + 1)
+                sim.say(ev.WorkloadRestarted(at=0, workload=workload.name))
+            case "retry":
+                sim.say(ev.WorkloadRetried(at=0, workload=change.workload))
             case "cordon" | "uncordon" | "drain" | "release brake":
                 order = ev.Order(change.do)
                 leader = sim.listening()

@@ -171,7 +171,7 @@ class Change(msgspec.Struct, frozen=True):
     """Something a person does in the middle of the story."""
 
     at: Instant
-    do: str  # delete | pause | resume | scale | cordon | uncordon | drain | release brake | update | ...
+    do: str  # delete | pause | scale | update | restart | cordon | drain | release brake | ...
     workload: str = ""
     node: str = ""
     replicas: int = 0

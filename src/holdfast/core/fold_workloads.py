@@ -1,0 +1,90 @@
+"""What the world is after somebody applied, deleted, retried or restarted a workload.
+
+The question: what becomes of seats that failed or are done when what is wanted changes? The rule: a new
+version is a new chance for seats that failed (it was not the one that did), and for seats that are done only
+when somebody restarts the workload: a file that is applied again, with a new command even, does not repeat a
+job that has run. What a seat holds of its last checkpoint stays, except for one that was done: that begins
+from the beginning.
+
+What ran under the last versions is kept for a rollback, a few of each workload: what a version is, and not
+how many there were of it. Refused: to look it up in the journal. A rollback is wanted in a hurry, and
+journals are cut.
+"""
+
+from msgspec.structs import replace
+
+from holdfast.core import index
+from holdfast.core.revise import runs
+from holdfast.model.course import Course
+from holdfast.model.replica import Phase, Slot
+from holdfast.model.units import Instant
+from holdfast.model.workload import Job, Version, Workload
+from holdfast.model.world import World
+
+VERSIONS_KEPT = 10
+
+
+def applied(world: World, workload: Workload, at: Instant) -> None:
+    """A workload keeps its kind for life (the edge refuses a change of it): a copy that may run twice cannot
+    become one that must not."""
+    old = world.workloads.get(workload.name)
+    if old is not None and type(old.shape) is not type(workload.shape):
+        return
+    index.put_workload(world, workload)
+    if workload.name not in world.mixed:
+        world.losses.pop(workload.name, None)
+    if isinstance(workload.shape, Job) and workload.shape.deadline_ms:
+        world.courses.setdefault(workload.name, Course(workload.name, begun=at))
+    else:
+        world.courses.pop(workload.name, None)
+    if old is not None and workload.version > old.version:
+        _remember(world, old, workload, at)
+        for slot in _slots(world, workload.name):
+            if slot.failures or slot.phase is Phase.FAILED:
+                _open(world, slot, at)
+
+
+def deleted(world: World, name: str) -> None:
+    index.drop_workload(world, name)
+    for kept in (world.courses, world.demands, world.starts, world.losses, world.versions):
+        kept.pop(name, None)
+
+
+def retried(world: World, name: str, at: Instant) -> None:
+    if name not in world.workloads:
+        return
+    for slot in _slots(world, name):
+        if slot.phase is Phase.FAILED or (slot.phase is Phase.OPEN and slot.failures):
+            _open(world, slot, at)
+    world.agenda.note("workload", name)
+
+
+def restarted(world: World, name: str, at: Instant) -> None:
+    workload = world.workloads.get(name)
+    if workload is None:
+        return
+    if name in world.courses and not world.undone.get(name):
+        del world.courses[name]  # it is done: its deadline counts anew
+    applied(world, replace(workload, version=workload.version + 1), at)
+    for slot in _slots(world, name):
+        if slot.phase is Phase.DONE:
+            _open(world, replace(slot, progress_ms=0), at)
+
+
+def _slots(world: World, name: str) -> list[Slot]:
+    return [world.slots[slot] for slot in world.of_workload.get(name, ())]
+
+
+def _open(world: World, slot: Slot, at: Instant) -> None:
+    """It wants a replica, as if nothing in it had failed. A seat that is closed stays so."""
+    if slot.phase in (Phase.FAILED, Phase.DONE):
+        slot = replace(slot, phase=Phase.OPEN, down_since=slot.down_since or at)
+    index.put_slot(world, replace(slot, failures=0, retry_at=0))
+
+
+def _remember(world: World, old: Workload, new: Workload, at: Instant) -> None:
+    """One entry for what ran under several versions in a row: the latest of them."""
+    if runs(old) == runs(new):
+        return
+    version = Version(old.version, at, old.needs, old.program)
+    world.versions[new.name] = (*world.versions.get(new.name, ()), version)[-VERSIONS_KEPT:]
