@@ -156,7 +156,7 @@ def test_a_node_is_enrolled_with_a_join_token_which_is_used_up(registry: Registr
     assert run(registry.identity("n1")) is None
     assert run(registry.enrol(node(), token(1).hash)) == ""
     assert run(registry.identity("n1")) == node()
-    assert run(registry.find(token(1).hash)) == token(1, used_by="n1")
+    assert run(registry.find(token(1).hash)) == token(1, used_by="n1", used=1)
     assert "used by n1" in run(registry.enrol(node("n2", key=2), token(1).hash))
     assert run(registry.identity("n2")) is None
 
@@ -218,6 +218,46 @@ def test_of_many_that_use_one_token_at_once_one_is_enrolled(registry: Registry, 
     assert sorted(run(all_at_once())).count("") == 1
     found = [run(registry.identity(f"n{number}")) for number in range(1, 11)]
     assert sum(one is not None for one in found) == 1
+
+
+@pytest.mark.parametrize("uses", [1, 7, 20, 30])
+def test_of_many_that_use_one_token_at_once_exactly_as_many_as_it_may_are_enrolled(
+    registry: Registry, run: Run, uses: int
+) -> None:
+    run(registry.add(token(1, uses=uses)))
+
+    async def all_at_once() -> list[str]:
+        newcomers = (node(f"n{number}", key=number) for number in range(1, 21))
+        return await asyncio.gather(*(registry.enrol(one, token(1).hash) for one in newcomers))
+
+    answers = run(all_at_once())
+    assert answers.count("") == min(uses, 20)
+    found = [run(registry.identity(f"n{number}")) for number in range(1, 21)]
+    assert sum(one is not None for one in found) == min(uses, 20)
+    (kept,) = run(registry.tokens())
+    assert (kept.used, kept.left) == (min(uses, 20), max(0, uses - 20))
+    refused = {answer.partition(", the last was")[0] for answer in answers if answer}
+    if 1 < uses < 20:
+        assert refused == {f"this join token is used up: {uses} of {uses} nodes joined with it"}
+
+
+def test_a_node_that_comes_again_with_its_key_uses_nothing_up(registry: Registry, run: Run) -> None:
+    run(registry.add(token(1, uses=2)))
+    for _ in range(5):
+        assert run(registry.enrol(node(), token(1).hash)) == ""
+    assert [one.left for one in run(registry.tokens())] == [1]
+    assert run(registry.enrol(node("n2", key=2), token(1).hash)) == ""
+    assert "used up" in run(registry.enrol(node("n3", key=3), token(1).hash))
+
+
+def test_a_token_for_several_expires_as_others_do(registry: Registry, run: Run) -> None:
+    run(registry.add(token(1, uses=9, expires_at=NOW)))
+    assert "has expired" in run(registry.enrol(node(), token(1).hash))
+
+
+def test_a_token_that_was_used_before_uses_were_counted_is_used_up(registry: Registry, run: Run) -> None:
+    run(registry.add(token(1, used_by="n7", used=0)))
+    assert "was used by n7" in run(registry.enrol(node(), token(1).hash))
 
 
 def test_a_forgotten_name_can_be_taken_again_with_a_new_token(registry: Registry, run: Run) -> None:

@@ -247,7 +247,8 @@ async def test_history_names_whoever_did_it_and_what_changed() -> None:
     async with served("n1", access=Access()) as api:
         admin = await api.token(Role.ADMIN)
         made = {"role": "operator", "note": "alice"}
-        alice = bearer((await api.post("/v1/tokens", made, headers=admin))["token"])
+        token = await api.post("/v1/tokens", made, headers=admin)
+        alice = bearer(token["token"])
         await api.client.post("/v1/apply", content=WEB, headers={**YAML, **alice})
         await api.post("/v1/workloads/web/scale", {"count": 3}, headers=alice)
         secret = WEB.replace("replicas: 2", "replicas: 3\nenv: {TOKEN: swordfish}")
@@ -259,6 +260,7 @@ async def test_history_names_whoever_did_it_and_what_changed() -> None:
         lines = await api.get("/v1/events", headers=alice, params={"limit": 1_000})
         done = [(line["subject"], line["text"], line["actor"]) for line in lines if line["actor"]]
         assert done == [
+            (f"token:{token['id']}", "made: role operator, for alice", "id-admin-0"),
             ("web", "applied, version 1", "alice"),
             ("web", "applied, version 1: replicas 2 -> 3", "alice"),
             ("web", "applied, version 2: environment variable TOKEN added", "id-admin-0"),
@@ -267,6 +269,59 @@ async def test_history_names_whoever_did_it_and_what_changed() -> None:
             ("team:a", "at most 5 requests at a time: concurrent 3 -> 5", "id-admin-0"),
             ("web", "deleted", "alice"),
         ]
+
+
+async def test_history_names_whoever_made_and_revoked_a_token_and_has_no_secret() -> None:
+    async with served("n1", access=Access()) as api:
+        admin = await api.token(Role.ADMIN)
+        wanted = {"role": "join", "note": "rack 7", "pool": "fleet", "uses": 20, "ttl_ms": 86_400_000}
+        made = await api.post("/v1/tokens", wanted, headers=admin)
+        (shown,) = [one for one in await api.get("/v1/tokens", headers=admin) if one["id"] == made["id"]]
+        assert (shown["uses"], shown["used"]) == (20, 0)
+        await api.client.delete(f"/v1/tokens/{made['id']}", headers=admin)
+        lines = await api.get("/v1/events", headers=admin, params={"limit": 1_000})
+        subject = f"token:{made['id']}"
+        assert [(line["text"], line["actor"]) for line in lines if line["subject"] == subject] == [
+            ("made: role join, for rack 7, pool fleet, 20 uses, for 24.0 h", "id-admin-0"),
+            ("revoked", "id-admin-0"),
+        ]
+        assert made["token"] not in str(lines)
+        await api.post("/v1/tokens", {"role": "read", "uses": 2}, 422, headers=admin)
+        await api.post("/v1/tokens", {"role": "join", "node": "n9", "uses": 2}, 422, headers=admin)
+
+
+async def test_every_order_names_whoever_gave_it() -> None:
+    async with served("n1", "n2", access=Access()) as api:
+        admin = await api.token(Role.ADMIN)
+        await api.client.post("/v1/apply", content=WEB, headers={**YAML, **admin})
+        await api.client.post("/v1/apply", content=POLICY, headers={**YAML, **admin})
+        pool = "kind: pool\nname: more\nprovider: join\nmin: 0\nmax: 2\n"
+        await api.client.post("/v1/apply", content=pool, headers={**YAML, **admin})
+        for path in ("restart", "pause", "resume", "rollback"):
+            await api.client.post(f"/v1/workloads/web/{path}", headers=admin)
+        await api.post("/v1/workloads/web/scale", {"count": 3}, headers=admin)
+        for order in ("cordon", "uncordon", "drain"):
+            await api.post(f"/v1/nodes/n1/{order}", headers=admin)
+        await api.post("/v1/keys", {"id": "k"}, headers=admin)
+        await api.client.delete("/v1/keys/k", headers=admin)
+        await api.client.put("/v1/limits/global", json={"concurrent": 5}, headers=admin)
+        await api.client.delete("/v1/pools/more", headers=admin)
+        await api.client.delete("/v1/workloads/web", headers=admin)
+        lines = await api.get("/v1/events", headers=admin, params={"limit": 1_000})
+        mine = {line["text"] for line in lines if line["kind"] == "user" and line["actor"] == "id-admin-0"}
+        for word in (
+            *(
+                "applied, version 1",
+                "applied: leases.lease",
+                "pool applied",
+                "restarted",
+                "paused",
+                "resumed",
+            ),
+            *("replicas 2 -> 3", "cordon", "uncordon", "drain", "good", "deleted", "pool deleted"),
+            "at most 5 requests at a time",
+        ):
+            assert any(word in text for text in mine), f"{word} in {mine}"
 
 
 async def test_where_no_token_is_needed_it_was_somebody_here() -> None:

@@ -72,6 +72,31 @@ async def test_a_join_token_is_good_once() -> None:
         assert (refused.code, "used by n1" in refused.why) == ("token", True)
 
 
+async def test_of_twenty_agents_with_one_token_as_many_join_as_it_may_and_the_rest_learn_why() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        secret = await token(world, "many", uses=8)
+        agents = [stranger(world, f"n{number}", secret) for number in range(20)]
+        await asyncio.gather(*(world.connect(agent, plane) for agent in agents))
+        for agent in agents:
+            ends = {asyncio.ensure_future(one.wait()) for one in (agent.welcomed, agent.ended)}
+            done, rest = await within(asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
+            assert done
+            for each in rest:
+                each.cancel()
+        assert sum(agent.welcomed.is_set() for agent in agents) == 8
+        refused = [agent.refused for agent in agents if not agent.welcomed.is_set()]
+        assert all(one is not None and "8 of 8 nodes joined with it" in one.why for one in refused)
+        again = next(agent for agent in agents if agent.welcomed.is_set())
+        again.hang_up()
+        await within(again.ended.wait())
+        await world.connect(again, plane)
+        await within(again.welcomed.wait())
+        (kept,) = [one for one in await world.registry.tokens() if one.role is Role.JOIN]
+        assert (kept.used, kept.left) == (8, 0)
+
+
 @pytest.mark.parametrize(
     ("fields", "given", "code", "why"),
     [

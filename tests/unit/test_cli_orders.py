@@ -196,6 +196,21 @@ def test_a_new_token_stands_alone_on_stdout(holdfast: Holdfast) -> None:
     assert sent == {"role": "join", "note": "", "pool": "p", "node": "", "ttl_ms": 3_600_000}
 
 
+def test_a_join_token_for_several_nodes_has_a_count_and_an_expiry(holdfast: Holdfast) -> None:
+    shown = shapes.TokenShown("1a", "join", "rack 7", "p", "", 0, None, "n5", 20, 5)
+
+    def answer(method: str, path: str) -> Answer:
+        return gives(shapes.TokenMade("1a", "hf_secret", "join") if method == "POST" else [shown])
+
+    with listening(answer) as server:
+        words = ("--uses", "20", "--expires", "24h", "--url", server.url)
+        assert holdfast("token", "create", "--role", "join", *words).code == 0
+        sent = json.loads(server.asked[0][3])
+        listed = holdfast("token", "list", "--url", server.url).out
+    assert (sent["uses"], sent["ttl_ms"]) == (20, 86_400_000)
+    assert "15 of 20" in listed
+
+
 def test_signals_are_posted_as_they_were_typed(holdfast: Holdfast) -> None:
     with listening(lambda method, path: gives(shapes.Done("heard in_flight, queue of web"))) as server:
         told = holdfast("signal", "web", "in_flight=12", "queue=1e2", "--source", "g", "--url", server.url)

@@ -187,6 +187,11 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
         ("user", "web", "retried: what failed starts again", "", "web"),
     ),
     (ev.WorkloadRestarted(at=NOW, workload="web"), ("user", "web", "restarted", "", "web")),
+    (
+        ev.TokenMade(at=NOW, token="1a", what="role join, 20 uses"),
+        ("user", "token:1a", "made: role join, 20 uses", "", ""),
+    ),
+    (ev.TokenRevoked(at=NOW, token="1a"), ("user", "token:1a", "revoked", "", "")),
     (ev.WorkloadDeleted(at=NOW, workload="web"), ("user", "web", "deleted", "", "web")),
     (
         ev.PoolApplied(at=NOW, pool=msgspec.structs.replace(pool(), name="std", min=1, max=3)),

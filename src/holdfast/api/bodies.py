@@ -10,6 +10,7 @@ from holdfast.wire.keys import GRACE_MS
 
 LONG = 3_650 * DAY
 COUNT_MAX = 10_000  # seats made in one turn of the loop: ten thousand take it half a second
+USES_MAX = 10_000  # nodes that one join token enrols
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 
 Duration = Annotated[int, Field(ge=1, le=LONG, strict=True)]
@@ -70,6 +71,9 @@ class TokenWanted(Body):
     )
     node: Annotated[str, Field(pattern=f"^$|{NAME}")] = Field(
         "", description="join: the only name it may take; empty: any"
+    )
+    uses: Annotated[int, Field(ge=1, le=USES_MAX, strict=True)] = Field(
+        1, description="join: how many nodes may be enrolled with it, each once"
     )
     ttl_ms: Duration | None = Field(None, description="how long it is good for; null: until it is revoked")
 

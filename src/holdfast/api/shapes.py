@@ -506,7 +506,9 @@ class TokenShown(Shape, frozen=True, gc=False):
     node: str
     created_ms: int
     expires_ms: Annotated[int | None, Meta(description="null: never")]
-    used_by: Annotated[str, Meta(description="the node that joined with it, or empty")]
+    used_by: Annotated[str, Meta(description="the last node that joined with it, or empty")]
+    uses: Annotated[int, Meta(description="join: how many nodes may join with it")] = 1
+    used: Annotated[int, Meta(description="join: how many have")] = 0
 
 
 class Health(Shape, frozen=True, gc=False):

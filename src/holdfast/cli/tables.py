@@ -207,7 +207,7 @@ def budget(of: Budget) -> str:
 
 
 def tokens(found: Sequence[TokenShown]) -> Rows:
-    made = Rows("TOKEN", "ROLE", "POOL", "NODE", "MADE", "EXPIRES", "USED BY")
+    made = Rows("TOKEN", "ROLE", "POOL", "NODE", "MADE", "EXPIRES", "USES LEFT", "USED BY")
     for token in found:
         made.add(
             Text(token.id, "bold"),
@@ -216,6 +216,7 @@ def tokens(found: Sequence[TokenShown]) -> Rows:
             token.node or "-",
             look.clock(token.created_ms),
             look.clock(token.expires_ms) if token.expires_ms else "never",
+            f"{token.uses - token.used} of {token.uses}" if token.role == "join" else "-",
             token.used_by or "-",
             remark=Text(token.note, "dim"),
         )

@@ -44,7 +44,13 @@ def create(
         typer.Option("--pool", metavar="NAME", help="join: the only pool.", autocompletion=complete.pools),
     ] = "",
     node: Annotated[str, typer.Option("--node", metavar="NAME", help="join: the only name.")] = "",
-    ttl: Annotated[str, typer.Option("--ttl", metavar="TIME", help="Good for so long; for ever.")] = "",
+    uses: Annotated[
+        int,
+        typer.Option("--uses", metavar="N", min=1, max=10_000, help="join: so many nodes may join with it."),
+    ] = 1,
+    ttl: Annotated[
+        str, typer.Option("--ttl", "--expires", metavar="TIME", help="Good for so long; for ever.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """Make a token. It is printed once; only its hash is kept."""
@@ -52,7 +58,9 @@ def create(
     from holdfast.cli import client
 
     lasts = {"ttl_ms": say.duration(ttl, "--ttl")} if ttl else {}
-    body = api.post("/v1/tokens", {"role": str(role), "note": note, "pool": pool, "node": node, **lasts})
+    several = {"uses": uses} if uses > 1 else {}
+    wanted = {"role": str(role), "note": note, "pool": pool, "node": node, **several, **lasts}
+    body = api.post("/v1/tokens", wanted)
     if json:
         say.raw(body)
         return

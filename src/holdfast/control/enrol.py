@@ -12,7 +12,7 @@ from holdfast.model.node import COMING, NodeState
 from holdfast.model.world import World
 from holdfast.ports.clock import Clock
 from holdfast.ports.errors import PortError
-from holdfast.ports.registry import Identity, Registry, Role
+from holdfast.ports.registry import Identity, Registry, Role, Token, unfit
 from holdfast.wire.identity import hashed, launch_token, signed
 from holdfast.wire.messages import PROTOCOL, PROTOCOL_OLDEST, Hello
 
@@ -112,18 +112,9 @@ class Enrolment:
                 )
             self._check_pool(hello, world)
             token = await self.registry.find(hashed(hello.token))
-            if token is None or token.role is not Role.JOIN:
-                raise Refusal("token", "this join token is not known", ASK_FOR_TOKEN)
-            if token.used_by and token.used_by != hello.node:
-                raise Refusal("token", f"this join token was used by {token.used_by}", ASK_FOR_TOKEN)
-            if token.expires_at and token.expires_at <= now:
-                raise Refusal("token", "this join token has expired", ASK_FOR_TOKEN)
-            if token.node and token.node != hello.node:
-                raise Refusal("token", f"this join token is for {token.node}", f"use --name {token.node}")
-            if token.pool and token.pool != pool:
-                raise Refusal(
-                    "token", f"this join token is for the pool {token.pool}", f"--pool {token.pool}"
-                )
+            why = unfit(token, hello.node, pool, now)
+            if why:
+                raise Refusal("token", why, _instead(token, hello, pool))
         identity = Identity(hello.node, hello.key, pool, now)
         why = await self.registry.enrol(identity, None if ours else hashed(hello.token))
         if why:
@@ -143,3 +134,12 @@ class Enrolment:
             raise Refusal("pool", f"the pool {hello.pool} is being deleted", "use another --pool")
         if hello.place is None or hello.capacity is None:
             raise Refusal("pool", "a newcomer must say its place and what it has", "use --place and --cpus")
+
+
+def _instead(token: Token | None, hello: Hello, pool: str) -> str:
+    """A token that is good for another name or pool is better brought there."""
+    if token is None or token.role is not Role.JOIN or not token.left:
+        return ASK_FOR_TOKEN
+    if token.node and token.node != hello.node:
+        return f"use --name {token.node}"
+    return f"--pool {token.pool}" if token.pool and token.pool != pool else ASK_FOR_TOKEN

@@ -78,6 +78,8 @@ def observe(world: World, event: ev.Event) -> None:
                 world.agenda.note("node", name)
         case ev.KeyPut() | ev.KeyDeleted() | ev.LimitsSet() | ev.BudgetDrawn():
             fold_gateway.observe(world, event)
+        case ev.TokenMade() | ev.TokenRevoked():
+            pass  # the registry has them
         case _:
             _configured(world, event)
 

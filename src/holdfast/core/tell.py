@@ -158,6 +158,10 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             return "user", *_tell_order(event)
         case ev.KeyPut() | ev.KeyDeleted() | ev.LimitsSet():
             return "user", *_tell_gateway(event)
+        case ev.TokenMade(token=id, what=what):
+            return "user", f"token:{id}", f"made: {what}"
+        case ev.TokenRevoked(token=id):
+            return "user", f"token:{id}", "revoked"
         case (
             ev.NodeJoined()
             | ev.NodeSaidGoodbye()

@@ -229,6 +229,17 @@ class LimitsSet(Changed, frozen=True):
     limits: Limits
 
 
+class TokenMade(UserMade, frozen=True):
+    """Somebody was let in. The registry knows tokens; nothing is decided by these two."""
+
+    token: str  # its id: nobody has its secret
+    what: str  # its role, and what it is limited to, in words
+
+
+class TokenRevoked(UserMade, frozen=True):
+    token: str
+
+
 class BudgetDrawn(Happened, frozen=True):
     """Of budgets that do not come back: what is used or lent, by scope. Journalled before it is lent."""
 
@@ -292,6 +303,8 @@ Event = (
     | KeyPut
     | KeyDeleted
     | LimitsSet
+    | TokenMade
+    | TokenRevoked
     | BudgetDrawn
     | LeaderChanged
     | OperatorOrdered

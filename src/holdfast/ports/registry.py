@@ -1,6 +1,7 @@
 """Who may speak to us: access tokens of people and programs, join tokens, and the keys of nodes.
 
-Only hashes of tokens are kept. A join token enrols one node once; after that the node's key proves it.
+Only hashes of tokens are kept. A join token enrols as many nodes as it is made for (usually one), each once;
+after that the node's key proves it.
 """
 
 import enum
@@ -17,7 +18,7 @@ class Role(enum.StrEnum):
     ADMIN = "admin"  # tokens, policy, chaos
     OPERATOR = "operator"  # apply, delete, drain, cordon
     READ = "read"
-    JOIN = "join"  # enrol one node, and nothing else
+    JOIN = "join"  # enrol nodes, and nothing else
 
 
 FIRST = "first"  # the id of the token that is made at the first start
@@ -32,12 +33,19 @@ class Token(msgspec.Struct, frozen=True):
     node: str = ""  # JOIN: the only name it may take; empty: any
     created_at: Instant = 0
     expires_at: Instant = 0  # wall clock; 0: never
-    used_by: str = ""  # JOIN: the node that was enrolled with it
+    used_by: str = ""  # JOIN: the last node that was enrolled with it
+    uses: int = 1  # JOIN: so many nodes may be enrolled with it
+    used: int = 0  # JOIN: so many were
 
     @property
     def name(self) -> str:
         """How history calls whoever brings it."""
         return self.id if self.id == FIRST else self.note or self.id
+
+    @property
+    def left(self) -> int:
+        """How many more nodes it enrols. One that was used before uses were counted was used once."""
+        return max(0, self.uses - max(self.used, int(self.used_by != "")))
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -45,6 +53,22 @@ class Identity(msgspec.Struct, frozen=True):
     key: bytes  # Ed25519 public key
     pool: str
     enrolled_at: Instant
+
+
+def unfit(token: Token | None, node: str, pool: str, now: Instant) -> str:
+    """Why this join token does not enrol this node; empty: it does. The same answer everywhere."""
+    if token is None or token.role is not Role.JOIN:
+        return "this join token is not known"
+    if token.expires_at and token.expires_at <= now:
+        return "this join token has expired"
+    if not token.left:
+        many = f"is used up: {token.uses} of {token.uses} nodes joined with it, the last was {token.used_by}"
+        return f"this join token {many if token.uses > 1 else f'was used by {token.used_by}'}"
+    if token.node and token.node != node:
+        return f"this join token is for {token.node}"
+    if token.pool and token.pool != pool:
+        return f"this join token is for the pool {token.pool}"
+    return ""
 
 
 class Registry(Protocol):
@@ -63,7 +87,7 @@ class Registry(Protocol):
     async def identity(self, node: str) -> Identity | None: ...
 
     async def enrol(self, identity: Identity, token: bytes | None) -> str:
-        """Bind the key to the name and use up the join token with this hash, in one transaction. Empty if
+        """Bind the key to the name and use the join token with this hash once, in one transaction. Empty if
         it was done (or had been done before, with the same key); else why not."""
 
     async def forget(self, node: str) -> None:

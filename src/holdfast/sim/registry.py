@@ -2,9 +2,8 @@
 
 from msgspec.structs import replace
 
-from holdfast.adapters.stores.joining import unfit
 from holdfast.ports.errors import Denied, Unreachable
-from holdfast.ports.registry import Identity, Token
+from holdfast.ports.registry import Identity, Token, unfit
 
 
 class SimRegistry:
@@ -48,10 +47,10 @@ class SimRegistry:
             return "" if known.key == identity.key else f"the name {identity.node} belongs to another key"
         if token is not None:
             found = await self.find(token)
-            why = unfit(found, identity)
+            why = unfit(found, identity.node, identity.pool, identity.enrolled_at)
             if why or found is None:
                 return why
-            self.known[found.id] = replace(found, used_by=identity.node)
+            self.known[found.id] = replace(found, used_by=identity.node, used=found.used + 1)
         self.identities[identity.node] = identity
         return ""
 

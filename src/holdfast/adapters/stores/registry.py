@@ -1,7 +1,7 @@
 """Tokens, keys of nodes and shared secrets, in the same database as the journal.
 
 Writers take turns (see `Backend.lock_registry`), so what a write looked at still holds when it is committed:
-a join token enrols one node, whoever else tries it in the same moment.
+a join token enrols as many nodes as it may, whoever else tries it in the same moment.
 """
 
 from functools import partial
@@ -11,10 +11,9 @@ from msgspec.structs import asdict
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from holdfast.adapters.stores.database import Database
-from holdfast.adapters.stores.joining import unfit
 from holdfast.adapters.stores.schema import identities, secrets, tokens
 from holdfast.ports.errors import Denied
-from holdfast.ports.registry import Identity, Role, Token
+from holdfast.ports.registry import Identity, Role, Token, unfit
 
 
 class SqlRegistry:
@@ -70,11 +69,11 @@ class SqlRegistry:
         if known is not None:
             return "" if known.key == identity.key else f"the name {identity.node} belongs to another key"
         if hash is not None:
-            why = unfit(_find(hash, connection), identity)
+            why = unfit(_find(hash, connection), identity.node, identity.pool, identity.enrolled_at)
             if why:
                 return why
-            used = update(tokens).where(tokens.c.hash == hash).values(used_by=identity.node)
-            connection.execute(used)
+            once_more = {"used_by": identity.node, "used": tokens.c.used + 1}
+            connection.execute(update(tokens).where(tokens.c.hash == hash).values(once_more))
         connection.execute(insert(identities), asdict(identity))
         return ""
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003")  # every migration there is, the oldest first
+REVISIONS: Final = ("0001", "0002", "0003", "0004")  # every migration there is, the oldest first
 
 metadata = MetaData()
 
@@ -65,6 +65,7 @@ history = Table(
 )
 Index("history_of_node", history.c.node, history.c.seq)
 Index("history_of_workload", history.c.workload, history.c.seq)
+Index("history_by_age", history.c.at)
 
 snapshots = Table(
     "snapshots",
@@ -113,6 +114,8 @@ tokens = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
     Column("used_by", Text, nullable=False),
+    Column("uses", BigInteger, nullable=False, server_default="1"),
+    Column("used", BigInteger, nullable=False, server_default="0"),
 )
 
 identities = Table(
