@@ -463,6 +463,17 @@ def test_history_can_be_had_between_two_entries(written: Store, run: Run) -> Non
     assert run(written.history(since=7)) == ()
 
 
+def test_history_can_be_had_between_two_instants(written: Store, run: Run) -> None:
+    assert seqs(run(written.history(since_at=NOW + 2))) == [3, 3, 3, 5, 6, 7]
+    assert seqs(run(written.history(since_at=NOW + 3, until_at=NOW + 5))) == [5]
+    assert seqs(run(written.history(until_at=NOW + 2))) == [1, 2]
+    assert seqs(run(written.history(since_at=NOW + 2, limit=1))) == [7], "the newest of them"
+    assert seqs(run(written.history(since_at=NOW + 2, before=6, limit=1))) == [5]
+    assert seqs(run(written.history(node="n1", since_at=NOW + 1, until_at=NOW + 99))) == [3, 3, 3, 5]
+    assert run(written.history(since_at=NOW + 7)) == ()
+    assert run(written.history(until_at=NOW)) == ()
+
+
 def test_of_too_much_history_the_newest_is_told(written: Store, run: Run) -> None:
     assert seqs(run(written.history(limit=2))) == [6, 7]
     assert seqs(run(written.history(before=6, limit=1))) == [5]

@@ -1,14 +1,16 @@
 """Events and logs: followed, cut to their tail, and asked for by names that nobody knows."""
 
 import json
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
 from holdfast.api import shapes
-from holdfast.cli import events, log_bytes
+from holdfast.cli import events, instants, log_bytes
 from tests.cli_rig import (
     Answer,
     Holdfast,
@@ -252,3 +254,79 @@ def test_following_ends_with_what_is_followed(holdfast: Holdfast, phase: str) ->
         told = holdfast("logs", "grid", "-f", "--url", server.url)
     assert told.code == 0
     assert sorted(told.out.splitlines()) == ["grid/6.1  six", "grid/7.2  seven"]
+
+
+# ---- times
+
+NOW_S = 1_800_000_000  # 2027-01-15 08:00 UTC
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "end", "expected"),
+    [
+        ("2h", "utc", False, "2027-01-15T06:00:00+00:00"),
+        ("90s", "utc", True, "2027-01-15T07:58:30+00:00"),
+        ("1h30m", "utc", False, "2027-01-15T06:30:00+00:00"),
+        ("2026-11-18", "utc", False, "2026-11-18T00:00:00+00:00"),
+        ("2026-11-18", "utc", True, "2026-11-19T00:00:00+00:00"),
+        ("2026-11-18", "Europe/Berlin", False, "2026-11-17T23:00:00+00:00"),
+        ("2026-07-18", "Europe/Berlin", False, "2026-07-17T22:00:00+00:00"),
+        ("2026-10-25T02:30", "Europe/Berlin", False, "2026-10-25T00:30:00+00:00"),  # the first of two
+        ("2026-11-18T10:00+02:00", "Europe/Berlin", False, "2026-11-18T08:00:00+00:00"),
+        ("2026-11-18 10:00:30Z", "local", True, "2026-11-18T10:00:30+00:00"),
+    ],
+)
+def test_instants_are_read_as_people_write_them(text: str, zone: str, end: bool, expected: str) -> None:
+    found = instants.instant(text, "--since", instants.zone(zone), end=end, now=NOW_S)
+    assert datetime.fromtimestamp(found / 1000, UTC).isoformat() == expected
+
+
+def test_a_time_without_a_zone_is_local_and_the_zone_is_said(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        with listening(lambda method, path: gives([line(3)])) as server:
+            told = holdfast("events", "--since", "2025-06-15T10:00", "--url", server.url)
+            there = holdfast("events", "--zone", "America/New_York", "--url", server.url)
+            query = parse_qs(urlsplit(server.asked[0][1]).query)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert int(query["since_ms"][0]) == 1_749_961_800_000
+    assert told.err == "times are in IST, UTC+05:30\n"
+    assert told.out.startswith("2025-06-15 20:36:40")
+    assert there.err == "times are in EDT, UTC-04:00\n"
+    assert there.out.startswith("2025-06-15 11:06:40")
+
+
+def test_a_span_of_time_is_read_whole_page_by_page(holdfast: Holdfast) -> None:
+    def answer(method: str, path: str) -> Answer:
+        query = parse_qs(urlsplit(path).query)
+        before = int(query.get("before", ["2501"])[0])
+        count = int(query["limit"][0])
+        return gives([line(seq) for seq in range(max(1, before - count), before)])
+
+    with listening(answer) as server:
+        found = holdfast("events", "--since", "2h", "--json", "--url", server.url).json
+        few = holdfast("events", "--since", "2h", "--limit", "7", "--json", "--url", server.url).json
+    assert [one["seq"] for one in found] == list(range(1, 2501))
+    assert [one["seq"] for one in few] == list(range(2494, 2501))
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--since", "yesterday"), "--since: expected a duration such as 2h (ago), a date, or a date and"),
+        (("--until", "2026-13-01"), "--until: expected a duration"),
+        (("--since", "2h", "--until", "3h"), "--until 3h is not after --since 2h"),
+        (("-f", "--until", "2h"), "what is followed has no end"),
+        (("--zone", "Mars/Olympus"), "there is no zone called Mars/Olympus"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(holdfast: Holdfast, words: tuple[str, ...], error: str) -> None:
+    told = holdfast("events", *words, "--url", "http://127.0.0.1:1")
+    assert told.code == 2
+    assert error in told.err
+    assert len(told.err.splitlines()) == 2

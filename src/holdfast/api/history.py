@@ -77,14 +77,22 @@ async def events(
         Seq | None, Query(description="only entries after this number; a list takes 0 for none")
     ] = None,
     before: Annotated[Seq, Query(description="only entries before this number; 0: to the end")] = 0,
+    since_ms: Annotated[Seq, Query(description="only from this instant on; 0: from the beginning")] = 0,
+    until_ms: Annotated[Seq, Query(description="only before this instant; 0: up to now")] = 0,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX, description="lines, about")] = 100,
     last_event_id: LastEventId = None,
 ) -> Response:
     """With `since` alone, the oldest lines after it; else the newest. As a stream, all lines after
-    `Last-Event-ID` or `since`, or from now on."""
+    `Last-Event-ID` or `since`, or from now on; instants are for lists."""
     if SSE not in request.headers.get("accept", ""):
         told = await edge.plane.store.history(
-            node=node, workload=workload, since=since or 0, before=before, limit=limit
+            node=node,
+            workload=workload,
+            since=since or 0,
+            before=before,
+            since_at=since_ms,
+            until_at=until_ms,
+            limit=limit,
         )
         return give([views.line(each) for each in told])
     edge.streams.check_room()

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterable
+from datetime import datetime, tzinfo
 from io import StringIO
 
 from rich.console import Console, RenderableType
@@ -111,17 +112,17 @@ def ago(ms: int) -> str:
     return f"{max(0, ms) // SECOND}s"
 
 
-def clock(at_ms: int, now_ms: int | None = None) -> str:
-    """The time of day, with the day if it was another."""
+def clock(at_ms: int, now_ms: int | None = None, zone: tzinfo | None = None) -> str:
+    """The time of day, with the day if it was another; in the local zone if no other is given."""
     now = time.time() if now_ms is None else now_ms / 1000
-    then, today = time.localtime(at_ms / 1000), time.localtime(now)
-    hour = time.strftime("%H:%M:%S", then)
-    return hour if then[:3] == today[:3] else f"{time.strftime('%Y-%m-%d', then)} {hour}"
+    then, today = datetime.fromtimestamp(at_ms / 1000, zone), datetime.fromtimestamp(now, zone)
+    hour = then.strftime("%H:%M:%S")
+    return hour if then.date() == today.date() else f"{then.strftime('%Y-%m-%d')} {hour}"
 
 
-def line(told: Line) -> Text:
+def line(told: Line, zone: tzinfo | None = None) -> Text:
     return Text.assemble(
-        (clock(told.at_ms), "dim"),
+        (clock(told.at_ms, zone=zone), "dim"),
         "  ",
         (f"{told.kind:<8}", KINDS.get(told.kind, "")),
         " ",

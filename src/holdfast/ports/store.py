@@ -74,11 +74,20 @@ class Store(Protocol):
         many. What is needed to recover stays. Tails that are older go too."""
 
     async def history(
-        self, *, node: str = "", workload: str = "", since: int = 0, before: int = 0, limit: int = 100
+        self,
+        *,
+        node: str = "",
+        workload: str = "",
+        since: int = 0,
+        before: int = 0,
+        since_at: Instant = 0,
+        until_at: Instant = 0,
+        limit: int = 100,
     ) -> tuple[Told, ...]:
         """Lines about a node or a workload (or all), in order, of entries after number `since` and before
-        number `before` (0: the end): the newest `limit` of them, or, if only `since` is given, the oldest.
-        Lines of one entry are not torn apart."""
+        number `before` (0: the end), and from the instant `since_at` on to before `until_at` (0: no bound):
+        the newest `limit` of them, or, if only `since` is given, the oldest. Lines of one entry are not torn
+        apart."""
 
     async def keep_tails(self, tails: tuple[Tail, ...]) -> None:
         """Keep the end of what these replicas wrote, each in place of an older one; of all together no more

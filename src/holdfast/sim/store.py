@@ -7,7 +7,7 @@ from holdfast.core.tell import lines
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
 from holdfast.model.told import Told
-from holdfast.model.units import Instant, Millis
+from holdfast.model.units import NEVER, Instant, Millis
 from holdfast.ports.errors import Fenced, NotFound, OutcomeUnknown, Unreachable
 from holdfast.ports.store import ABSENT_MS, TAIL_COSTS, TAILS_BYTES_MAX, Leadership, Snapshot, Tail
 
@@ -106,14 +106,24 @@ class SimStore:
         return self.pruned - gone
 
     async def history(
-        self, *, node: str = "", workload: str = "", since: int = 0, before: int = 0, limit: int = 100
+        self,
+        *,
+        node: str = "",
+        workload: str = "",
+        since: int = 0,
+        before: int = 0,
+        since_at: Instant = 0,
+        until_at: Instant = 0,
+        limit: int = 100,
     ) -> tuple[Told, ...]:
         self._answer()
+        until = until_at or NEVER
         told = [
             line
             for line in self._told(since, before)
-            if node in ("", line.node) and workload in ("", line.workload)
+            if node in ("", line.node) and workload in ("", line.workload) and since_at <= line.at < until
         ]
+        before = before or int(bool(since_at or until_at))  # the newest, then
         if limit and len(told) > limit:
             if since and not before:
                 return tuple(line for line in told if line.seq <= told[limit - 1].seq)

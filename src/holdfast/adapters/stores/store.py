@@ -181,8 +181,19 @@ class SqlStore:
     # history
 
     async def history(
-        self, *, node: str = "", workload: str = "", since: int = 0, before: int = 0, limit: int = 100
+        self,
+        *,
+        node: str = "",
+        workload: str = "",
+        since: int = 0,
+        before: int = 0,
+        since_at: Instant = 0,
+        until_at: Instant = 0,
+        limit: int = 100,
     ) -> tuple[Told, ...]:
+        if since_at or until_at:
+            first, last = await self.database.read(partial(_numbers, since_at, until_at), crowd=True)
+            since, before = max(since, first - 1), min(before or NEVER, last)
         about: list[Condition] = []
         if node:
             about.append(history.c.node == storable(node))
@@ -192,6 +203,17 @@ class SqlStore:
         asked = select(history).where(*about).order_by(history.c.seq, history.c.line)
         rows = await self.database.read(lambda connection: connection.execute(asked).all(), crowd=True)
         return tuple(Told(r.seq, r.at, r.kind, r.subject, r.text, r.node, r.workload, r.actor) for r in rows)
+
+
+def _numbers(since_at: Instant, until_at: Instant, connection: Connection) -> tuple[int, int]:
+    """The numbers of the first entries from these instants on: time never goes back in the journal."""
+    return _first(since_at, connection) if since_at else 1, _first(until_at or NEVER, connection)
+
+
+def _first(at: Instant, connection: Connection) -> int:
+    asked = select(history.c.seq).where(history.c.at >= at).order_by(history.c.at, history.c.seq).limit(1)
+    found: int | None = connection.execute(asked).scalar()
+    return NEVER if found is None else found
 
 
 def _leadership(row: RowMapping, era: str, now: Instant) -> Leadership:
