@@ -6,14 +6,16 @@ from msgspec.structs import replace
 from holdfast.core import fold, snapshot
 from holdfast.core.fold_workloads import VERSIONS_KEPT
 from holdfast.core.revise import CannotRetry, NoSuchVersion, check_restart, check_retry, rolled_back, scaled
+from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.program import Program
 from holdfast.model.replica import Phase
 from holdfast.model.units import HOUR, SECOND
+from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Restart, Service, Shape, Sweep, Training, Workload
 from holdfast.model.world import World
 from tests.build import needs
-from tests.play import Play
+from tests.play import Play, of
 
 SMALL = needs(cpu=1)
 
@@ -199,3 +201,22 @@ def test_a_few_versions_are_kept_and_they_survive_a_snapshot_and_go_with_the_wor
     assert again.versions == play.world.versions
     play.tell(ev.WorkloadDeleted(at=play.now, workload="w"))
     assert play.world.versions == {}
+
+
+# ---- pause
+
+
+@pytest.mark.parametrize("struck", [False, True])
+def test_what_was_paused_counts_as_down_from_the_resume_on(struck: bool) -> None:
+    play = running(Service(1))
+    if struck:
+        play.judge(play.replica("w/0.1").node, Level.DEAD)
+    workload = play.world.workloads["w"]
+    play.apply(replace(workload, paused=True))
+    play.obey()
+    play.now += HOUR
+    play.join("d")
+    play.apply(replace(workload, paused=False))
+    (placed,) = of(do.PlaceReplica, play.settle())
+    assert placed.why == "w/0 has been down for 0.0 s"
+    assert play.world.slots["w/0"].down_since == play.now

@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast.api import shapes
@@ -232,3 +233,12 @@ def test_certificates_that_cannot_be_read_are_told(holdfast: Holdfast, tmp_path:
     told = holdfast("status", "--url", "https://127.0.0.1:1", "--ca", tmp_path / "none.pem")
     assert told.code == 2
     assert "none.pem: expected certificates, got: No such file" in told.err
+
+
+def test_a_hint_fits_the_address_that_cannot_be_reached() -> None:
+    error = httpx.ConnectError("refused")
+    here = Client(Server(("http://127.0.0.1:7700", "http://[::1]:7700"))).unreached(error)
+    there = Client(Server(("http://127.0.0.1:7700", "https://cp1.example.org:7700"))).unreached(error)
+    assert here.hint == "is it running? start one with: holdfast up"
+    assert "holdfast up" not in there.hint
+    assert "--url names another" in there.hint

@@ -698,7 +698,7 @@ def test_an_empty_seat_is_told_with_how_long_it_has_been_so() -> None:
     play.settle()
     play.now += 3 * SECOND
     told = explain_replica(play.world, "web/0", play.now)
-    assert told.summary == "web/0 is empty for 3.0 s"
+    assert told.summary == "web/0 is empty, down for 3.0 s"
     assert told.because[0].startswith("no room")
     assert told.would_help
 

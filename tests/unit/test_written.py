@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.files import workload as workload_file
 from holdfast.files import written
+from holdfast.files.problem import FileProblem
 from holdfast.model.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,7 +98,7 @@ def test_what_is_written_reads_as_the_same_workload(text: str) -> None:
 def test_every_example_survives_being_written(file: Path) -> None:
     try:
         found = read(file.read_text())
-    except workload_file.FileProblem:
+    except FileProblem:
         pytest.skip("no workload file")
     for workload in found:
         assert again(workload) == workload
@@ -109,7 +110,7 @@ def test_what_is_as_usual_is_left_out_and_scripts_stay_readable() -> None:
     assert text == "kind: service\nname: web\nreplicas: 1\ncommand: |\n  a\n  b\n"
 
 
-PRINTED = st.characters(blacklist_categories=("Cs",), blacklist_characters="\0")
+PRINTED = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 WORD = st.text(PRINTED, min_size=1, max_size=30).filter(lambda word: word.strip() != "" and "$" not in word)
 
 

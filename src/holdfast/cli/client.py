@@ -32,6 +32,7 @@ ORDER_S = 15.0
 AGAIN_S = 0.3
 ORDERS = ("/v1/apply", "/v1/plan", "/v1/workloads/", "/v1/nodes/", "/v1/brake/")
 REACH_HINT = "is it running? start one with: holdfast up"
+REACH_THERE_HINT = "does it run there, and may this machine reach it? --url names another"
 REACH_GATEWAY_HINT = "is it running? start it with: holdfast gateway; --url names a control plane instead"
 TOKEN_HINT = "give one with --token TOKEN or in $HOLDFAST_TOKEN; an admin makes them: holdfast token create"
 GATEWAY_TOKEN_HINT = "give it with --token TOKEN: it is in the file admin-token of the gateway's folder"
@@ -189,7 +190,9 @@ class Client:
 
     def unreached(self, error: httpx.HTTPError) -> Unanswered:
         where = self.server.called if self.server.is_gateway else ", ".join(self.server.urls)
-        hint = REACH_GATEWAY_HINT if self.server.is_gateway else REACH_HINT
+        here = all(stays_here(url) for url in self.server.urls)
+        hint = REACH_HINT if here else REACH_THERE_HINT
+        hint = REACH_GATEWAY_HINT if self.server.is_gateway else hint
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             return Unanswered(
                 [f"the certificate of {where} is not signed by anybody we trust"], "give --ca FILE", 495

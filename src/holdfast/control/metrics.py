@@ -2,10 +2,16 @@
 
 Counts of nodes and replicas are read off the world when somebody asks; only what happens between two
 questions is counted as it happens.
+
+What has the label `workload` names at most WORKLOADS_NAMED of them, and counts the others together as
+`other`: whoever applies ten thousand small jobs must not take the memory of whoever collects metrics. A
+workload that has its own series keeps it for as long as it is there; of those that have none the most
+important ones come first, by priority and then by name.
 """
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nsmallest
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -16,7 +22,7 @@ from holdfast.core import money
 from holdfast.core.seats import by_load
 from holdfast.model.event import NodeJudged, NodeTerminated
 from holdfast.model.plan import Plan
-from holdfast.model.replica import Role, State
+from holdfast.model.replica import Phase, Role, State
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Service
@@ -24,6 +30,8 @@ from holdfast.model.world import World
 
 QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 MICRO = 1_000_000
+WORKLOADS_NAMED = 200
+OTHER = "other"
 FAILOVER = (0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 7.5, 10, 20, 30, 35, 60, 120, 300)
 
 
@@ -115,6 +123,7 @@ class WorldCollector(Collector):
         heard: Callable[[str], float | None],
     ) -> None:
         self.world, self.leads, self.lease_age, self.now, self.heard = world, leads, lease_age, now, heard
+        self.label = WorkloadLabels()
 
     def collect(self) -> Iterator[Metric]:
         world = self.world()
@@ -133,7 +142,9 @@ class WorldCollector(Collector):
         brakes = Tally({(): len(world.brakes)})
         yield _family("holdfast_brakes_engaged", "Brakes that hold disruptive actions back.", [], brakes)
         yield _family("holdfast_leading", "1 if this control plane leads.", [], {(): int(self.leads())})
-        yield from _sizes(world, self.heard)
+        self.label.renew(world)
+        yield from _work(world, self.label)
+        yield from _sizes(world, self.heard, self.label)
         yield from _money(world, self.now())
         yield _launches(world)
         age = GaugeMetricFamily(
@@ -143,17 +154,57 @@ class WorldCollector(Collector):
         yield age
 
 
-def _sizes(world: World, heard: Callable[[str], float | None]) -> Iterator[Metric]:
+class WorkloadLabels:
+    """Which workloads have a series of their own."""
+
+    def __init__(self, most: int = WORKLOADS_NAMED) -> None:
+        self.most = most
+        self.named: dict[str, None] = {}
+
+    def renew(self, world: World) -> None:
+        self.named = {name: None for name in self.named if name in world.workloads}
+        free = self.most - len(self.named)
+        if free > 0 and len(self.named) < len(world.workloads):
+            rest = (each for each in world.workloads.values() if each.name not in self.named)
+            first = nsmallest(free, rest, key=lambda each: (-each.priority, each.name))
+            self.named |= {each.name: None for each in first}
+
+    def __call__(self, name: str) -> str:
+        """A workload that is called `other` is counted with them."""
+        return name if name in self.named else OTHER
+
+    def together(self, values: Iterable[tuple[str, float]]) -> dict[tuple[str], float]:
+        found: dict[tuple[str], float] = {}
+        for name, value in values:
+            key = (self(name),)
+            found[key] = found.get(key, 0) + value
+        return found
+
+
+def _work(world: World, label: WorkloadLabels) -> Iterator[Metric]:
+    replicas = Tally((label(each.workload), str(each.state)) for each in world.replicas.values())
+    text = "Replicas of a workload, by state; `other`: of all that have no series of their own."
+    yield _family("holdfast_workload_replicas", text, ["workload", "state"], replicas)
+    waiting = label.together((name, len(world.waiting.get(name, ()))) for name in world.workloads)
+    text = "Seats of a workload that want a replica and have none."
+    yield _family("holdfast_workload_seats_waiting", text, ["workload"], waiting)
+    failed = Tally({(label(name),): 0 for name in world.workloads})
+    failed.update((label(slot.workload),) for slot in world.slots.values() if slot.phase is Phase.FAILED)
+    text = "Seats of a workload that were given up: their program failed too often."
+    yield _family("holdfast_workload_seats_failed", text, ["workload"], failed)
+
+
+def _sizes(world: World, heard: Callable[[str], float | None], label: WorkloadLabels) -> Iterator[Metric]:
     """Of services that scale. A control plane that follows hears nothing of their load."""
     standing = {name: _size(world, name) for name in world.scaled}
-    wanted = {(name,): size[0] for name, size in standing.items()}
-    ready = {(name,): size[1] for name, size in standing.items()}
-    demand = {(name,): found for name in world.scaled if (found := heard(name)) is not None}
-    label = ["workload"]
-    yield _family("holdfast_replicas_wanted", "Replicas that the load of a service asks for.", label, wanted)
-    yield _family("holdfast_replicas_ready", "Replicas of a service that scales, ready.", label, ready)
+    wanted = label.together((name, size[0]) for name, size in standing.items())
+    ready = label.together((name, size[1]) for name, size in standing.items())
+    demand = label.together((name, found) for name in world.scaled if (found := heard(name)) is not None)
+    labels = ["workload"]
+    yield _family("holdfast_replicas_wanted", "Replicas that the load of a service asks for.", labels, wanted)
+    yield _family("holdfast_replicas_ready", "Replicas of a service that scales, ready.", labels, ready)
     text = "The load of a service, in replicas that it would keep busy; missing while its signals are."
-    yield _family("holdfast_demand_replicas", text, label, demand)
+    yield _family("holdfast_demand_replicas", text, labels, demand)
 
 
 def _size(world: World, name: str) -> tuple[int, int]:

@@ -430,7 +430,7 @@ def explain_replica(world: World, name: str, now: Instant) -> Explanation:
     if not mine:
         copies = "; ".join(_replica(world, copy, now) for copy in _copies(world, slot))
         return Explanation(copies or f"{name} is {slot.phase}", (slot.why,) if slot.why else ())
-    down = f" for {seconds(now - slot.down_since)}" if slot.down_since else ""
+    down = f", down for {seconds(now - slot.down_since)}" if slot.down_since else ""
     return Explanation(
         f"{name} is {'given up' if slot.phase is Phase.FAILED else 'empty'}{down}",
         tuple(text for wait in mine for text in wait.because),

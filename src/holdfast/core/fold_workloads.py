@@ -6,6 +6,8 @@ when somebody restarts the workload: a file that is applied again, with a new co
 job that has run. What a seat holds of its last checkpoint stays, except for one that was done: that begins
 from the beginning.
 
+What is paused is not down: the time that a seat is down counts from the resume on.
+
 What ran under the last versions is kept for a rollback, a few of each workload: what a version is, and not
 how many there were of it. Refused: to look it up in the journal. A rollback is wanted in a hurry, and
 journals are cut.
@@ -37,6 +39,8 @@ def applied(world: World, workload: Workload, at: Instant) -> None:
         world.courses.setdefault(workload.name, Course(workload.name, begun=at))
     else:
         world.courses.pop(workload.name, None)
+    if old is not None and old.paused and not workload.paused:
+        _resume(world, workload.name, at)
     if old is not None and workload.version > old.version:
         _remember(world, old, workload, at)
         for slot in _slots(world, workload.name):
@@ -80,6 +84,13 @@ def _open(world: World, slot: Slot, at: Instant) -> None:
     if slot.phase in (Phase.FAILED, Phase.DONE):
         slot = replace(slot, phase=Phase.OPEN, down_since=slot.down_since or at)
     index.put_slot(world, replace(slot, failures=0, retry_at=0))
+
+
+def _resume(world: World, name: str, at: Instant) -> None:
+    """What its owner paused was not down: it is, from now on, until it runs again."""
+    for slot in _slots(world, name):
+        if slot.down_since:
+            index.put_slot(world, replace(slot, down_since=at, struck=False))
 
 
 def _remember(world: World, old: Workload, new: Workload, at: Instant) -> None:

@@ -42,7 +42,10 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _word(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    """In quotes where a reader would take a character for the end of a line."""
+    plain = all(part.isprintable() for part in value.split("\n"))
+    style = ("|" if "\n" in value else None) if plain else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 _Dumper.add_representer(str, _word)
