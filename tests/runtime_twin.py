@@ -38,6 +38,7 @@ class RuntimeTwin:
         self.ready: Callable[[str], None] = lambda replica: None
         self.overused: Callable[[str, int, int], None] = lambda replica, used_milli, asked_milli: None
         self.closed = False
+        self.probes: dict[str, str] = {}  # what those that are not well answered
         self.read_bytes = 0  # of logs
         self._port = 20_000
 
@@ -83,6 +84,9 @@ class RuntimeTwin:
 
     def usage(self) -> dict[str, Usage]:
         return {name: Usage(250, 10) for name in self.disk.running}
+
+    def answers(self) -> dict[str, str]:
+        return {name: answer for name, answer in self.probes.items() if name in self.disk.running}
 
     def progress(self, replica: str) -> Millis:
         return self.disk.progress.get(replica, 0)

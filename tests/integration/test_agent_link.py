@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,29 @@ async def test_a_newer_control_plane_that_still_speaks_our_protocol_will_do(tmp_
 
 
 # beats and the lease
+
+
+@lived
+async def test_what_probes_answer_goes_with_a_beat_only_when_it_changes(tmp_path: Path) -> None:
+    runtime = RuntimeTwin()
+    async with HubTwin() as hub, agent(tmp_path, hub.url, runtime=runtime):
+        line = await hub.welcomed()
+        line.say(desired(1, wanted("web/0.1")))
+        await until(lambda: "web/0.1" in runtime.disk.running)
+
+        def answers() -> list[dict[str, str]]:
+            return [beat.answers for beat in line.all(Beat) if beat.answers is not None]
+
+        async def more_than(count: int, of: Callable[[], list[Any]]) -> None:
+            await until(lambda: len(of()) > count)
+
+        for answer in ("HTTP status 503", "x" * 10_000, ""):
+            told = len(answers())
+            runtime.probes = {"web/0.1": answer} if answer else {}
+            await more_than(told, answers)
+            await more_than(len(line.all(Beat)) + 2, lambda: line.all(Beat))
+            assert len(answers()) == told + 1, "the same answer is told once"
+    assert answers() == [{"web/0.1": "HTTP status 503"}, {"web/0.1": "x" * 200}, {"web/0.1": ""}]
 
 
 @lived

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,3 +130,23 @@ def test_a_service_is_rolled_back_restarted_and_printed_as_it_is_applied(
     fields = holdfast(fleet, "get", "web", "-o", "json").json
     assert (fields["name"], fields["env"], fields["replicas"]) == ("web", {"SECRET": "a: b"}, 2)
     assert holdfast(fleet, "delete", "web", "--wait").code == 0
+
+
+def test_what_the_last_readiness_probe_answered_is_explained(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "sick.yaml"
+    serve = "command: exec python3 -m http.server $PORT\nready: { http: /nope, every: 100ms }\n"
+    file.write_text(f"kind: service\nname: sick\n{serve}{TINY}")
+    assert holdfast(fleet, "apply", file).code == 0
+
+    def explained(kind: str, name: str) -> str:
+        return holdfast(fleet, "explain", kind, name).out
+
+    ends = time.monotonic() + PATIENCE_S
+    answer = "readiness probe: HTTP status 404 from /nope, for"
+    while answer not in explained("workload", "sick"):
+        assert time.monotonic() < ends, explained("workload", "sick")
+        time.sleep(0.1)
+    assert answer in explained("replica", "sick/0")
+    assert holdfast(fleet, "delete", "sick", "--wait").code == 0

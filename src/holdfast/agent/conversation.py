@@ -8,6 +8,7 @@ next link, so a message that was lost with this one needs no care here.
 import asyncio
 import contextlib
 from collections.abc import Callable
+from itertools import islice
 from typing import assert_never, cast
 
 import msgspec
@@ -56,6 +57,7 @@ BEAT_MS_MIN = 10
 PATIENCE_BEATS = 5
 PATIENCE_MS_MIN = 3 * SECOND
 USED_EVERY = 5  # beats
+ANSWERS_AT_ONCE, ANSWER_LENGTH_MAX = 32, 200  # of probes, in one beat
 REPORTS_AT_ONCE = 256  # keeps a message well below the largest that is taken
 SILENCE_MS_MAX = 3_600 * SECOND
 
@@ -96,6 +98,7 @@ class Conversation:
         self._hello_at: Instant | None = None
         self._sent: dict[int, Instant] = {}  # beats that were not answered yet
         self._number = self._heard = 0
+        self._answers: dict[str, str] = {}  # of probes, as they were told on this link
         self._heard_at = 0.0  # by the loop's clock, as all that follows
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -224,7 +227,16 @@ class Conversation:
         self._number += 1
         self._sent[self._number] = boot_ms()
         used = self._used() if self._number % USED_EVERY == 0 else None
-        link.send(Beat(self._number, self._heard, used))
+        link.send(Beat(self._number, self._heard, used, self._changed_answers() or None))
+
+    def _changed_answers(self) -> dict[str, str]:
+        """Of probes, since the last beat on this link: some at a time, and no text of any length."""
+        now = {name: answer[:ANSWER_LENGTH_MAX] for name, answer in self.hands.answers().items()}
+        names = dict.fromkeys((*now, *self._answers))
+        changed = (name for name in names if now.get(name, "") != self._answers.get(name, ""))
+        news = {name: now.get(name, "") for name in islice(changed, ANSWERS_AT_ONCE)}
+        self._answers = {name: answer for name, answer in (self._answers | news).items() if answer}
+        return news
 
     def _used(self) -> Used:
         usage = self.hands.usage()

@@ -132,6 +132,9 @@ class Hands:
     def usage(self) -> dict[str, Usage]:
         return self._runtime.usage()
 
+    def answers(self) -> dict[str, str]:
+        return self._runtime.answers()
+
     # what time does
 
     def check_lease(self) -> None:

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 
@@ -54,6 +55,18 @@ async def ask(probe: Probe, patient: Patient) -> str:
         return f"no answer within {probe.timeout_ms} ms"
     except OSError as error:
         return error.strerror or str(error)
+
+
+class Noted(Protocol):
+    answer: str  # of the last probe, while that is not well
+
+
+async def noted(kind: str, probe: Probe, patient: Patient, at: Noted) -> str:
+    """Once, and written down with what was asked; a command names itself."""
+    wrong = await ask(probe, patient)
+    asked = f" from {probe.http}" if probe.http else " on its port" if probe.tcp else ""
+    at.answer = f"{kind} probe: {wrong}{asked}" if wrong else ""
+    return wrong
 
 
 async def until_ready(probe: Probe, question: Ask) -> None:

@@ -65,6 +65,7 @@ class Replica:
         self.exit: Exit | None = None
         self.verdict = ("", "")  # how it ends and why, if we make it end for a reason of its own
         self.probing: asyncio.Task[None] | None = None
+        self.answer = ""  # of its last probe, while that is not well
         self.escalation: asyncio.TimerHandle | None = None
 
     @property
@@ -398,11 +399,11 @@ class ProcessRuntime:
             await self._until_it_runs(replica)
             if program.ready is not None:
                 probe = program.ready
-                await health.until_ready(probe, lambda: health.ask(probe, patient))
+                await health.until_ready(probe, lambda: health.noted("readiness", probe, patient, replica))
             self._became_ready(replica)
         if program.alive is not None:
             alive = program.alive
-            wrong = await health.while_alive(alive, lambda: health.ask(alive, patient))
+            wrong = await health.while_alive(alive, lambda: health.noted("liveness", alive, patient, replica))
             replica.verdict = (Ended.FAILED.value, f"liveness probe failed: {wrong}")
             self._ask_to_end(replica, kernel.boot_ms())
 
@@ -521,6 +522,9 @@ class ProcessRuntime:
             for name in self._overuse.found(used, needs, now):
                 self.overused(name, used[name].cpu_milli, needs[name].cpu_milli)
         return used
+
+    def answers(self) -> dict[str, str]:
+        return {r.name: r.answer for r in self._replicas.values() if r.answer and r.handle >= 0}
 
     def progress(self, replica: str) -> Millis:
         found = self._replicas.get(replica)

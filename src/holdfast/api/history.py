@@ -189,9 +189,9 @@ def _explanation(
             used = plane.used(name)
             return explain.explain_node(world, senses, name, now, used.replicas if used is not None else {})
         case Kind.WORKLOAD:
-            return explain.explain_workload(world, name, now, senses, plane.unlisted)
+            return explain.explain_workload(world, name, now, senses, plane.unlisted, plane.probe_answer)
         case Kind.REPLICA:
-            return explain.explain_replica(world, name, now)
+            return explain.explain_replica(world, name, now, plane.probe_answer)
         case Kind.POOL:
             return explain.explain_pool(world, name, now, plane.unlisted)
         case Kind.OFFER:

@@ -21,6 +21,7 @@ from holdfast.control.enrol import Enrolment, Refusal
 from holdfast.control.last_words import LastWords
 from holdfast.control.log_reader import LogReader
 from holdfast.control.metrics import Metrics
+from holdfast.control.probe_answers import ProbeAnswers
 from holdfast.control.session import Gone, Session
 from holdfast.control.term import Term
 from holdfast.core.desired import desired_set, events_of
@@ -64,6 +65,7 @@ class Hub:
         self.leader_url = ""  # of whoever leads
         self.control_planes: tuple[str, ...] = ()  # URLs of all; another tuple only when they change
         self.used: dict[str, Used] = {}
+        self.answers = ProbeAnswers()
         self._term: Term | None = None
         self._strangers: dict[Session, None] = {}  # not welcomed yet, oldest first
         self._sessions: dict[str, Session] = {}  # by node: the connection it last said hello on
@@ -90,6 +92,7 @@ class Hub:
         for memory in (self._sessions, self._heard, self._reported, self._unconfirmed, self._questions):
             memory.clear()
         self.used.clear()
+        self.answers.clear()
         self.metrics.links.set(0)
 
     def may_renew(self) -> bool:
@@ -120,6 +123,7 @@ class Hub:
         if self._sessions.get(node) is session:  # also if its hello is only being written
             del self._sessions[node]
             self.used.pop(node, None)
+            self.answers.drop(node)
             self.metrics.links.set(len(self._sessions))
             if self._term is not None:
                 self._term.post(ev.LinkClosed(at=self._term.now, node=node))

@@ -195,6 +195,10 @@ class Plane:
     def used(self, node: str) -> Used | None:
         return self.hub.used.get(node)
 
+    def probe_answer(self, node: str, replica: str) -> tuple[str, Millis] | None:
+        """What the last probe of a replica answered that is not well, and for how long it has been that."""
+        return self.hub.answers.of(node, replica, self.hub.clock.monotonic())
+
     async def open_log(self, replica: str, *, offset: int | None, last: int, follow: bool) -> Log:
         """From an offset, or the `last` bytes, or (0) all that is kept: from its node or, if that has it no
         longer, what is kept of the end. LookupError: nobody knows of it. NotKept: not from that offset on."""

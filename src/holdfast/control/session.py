@@ -140,6 +140,8 @@ class Session(asyncio.Protocol):
             return  # what is not counted is not acknowledged either: its lease must not outlast our count
         if beat.used is not None:
             self.hub.used[self.node] = beat.used
+        if beat.answers:
+            self.hub.answers.heard(self.node, beat.answers, self.hub.clock.monotonic())
         self.send(Ack(beat.number))
 
     # what we say

@@ -9,7 +9,7 @@ Instants are told as time from now, because the reader's clock is not ours. Unkn
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 import msgspec
@@ -20,12 +20,20 @@ from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.pending import may_still_run, within
 from holdfast.model.node import JOINED, Clues, Fencing, LimitedBy, Node, NodeState, Step
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, slot_id
-from holdfast.model.units import NEVER, Instant, many, seconds
+from holdfast.model.units import NEVER, Instant, Millis, many, seconds
 from holdfast.model.verdict import Doubt, Evidence, Level, Peers, Said, Silence, Word
 from holdfast.model.workload import Job, Service, Workload, wanted
 from holdfast.model.world import World
 
 SEATS_SHOWN = 8
+
+Probed = Callable[[str, str], tuple[str, Millis] | None]  # of a node's replica: an answer, and for how long
+
+
+def nothing_heard(node: str, replica: str) -> tuple[str, Millis] | None:
+    return None
+
+
 OVERUSE = 1.2  # of the processors that were asked for: less is a moment's burst
 OVERUSE_MILLI = 100
 UNMEASURED: Mapping[str, tuple[int, int]] = MappingProxyType({})
@@ -316,9 +324,10 @@ def explain_workload(
     now: Instant,
     senses: Senses | None = None,
     unlisted: Mapping[str, str] = NOBODY,
+    probed: Probed = nothing_heard,
 ) -> Explanation:
     """`senses` are the leader's; without them the signals are those of the last decision. `unlisted`: pools
-    that could not be asked what they offer, and why."""
+    that could not be asked what they offer, and why. `probed`: what the last probe of a replica answered."""
     slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
     workload = world.workloads.get(name)
     if workload is None:
@@ -334,7 +343,7 @@ def explain_workload(
         *explain_mix.lines(mix),
         *_course(world, workload, now),
         *_waits(waits),
-        *_under_way(world, slots, now),
+        *_under_way(world, slots, now, probed),
         *_rolling(world, workload, slots),
         *explain_scale.cost(world, workload),
     ]
@@ -391,16 +400,17 @@ def whose(wait: pending.Waiting) -> str:
     return f"{', '.join(wait.slots[:SEATS_SHOWN])}{more}: " if wait.slots else ""
 
 
-def _under_way(world: World, slots: list[Slot], now: Instant) -> Iterator[str]:
-    """Seats that are filled and not ready yet, and copies on nodes in doubt."""
+def _under_way(world: World, slots: list[Slot], now: Instant, probed: Probed) -> Iterator[str]:
+    """Seats that are filled and not ready yet or fail their probe, and copies on nodes in doubt."""
     shown = 0
     for slot in slots:
         for copy in _copies(world, slot):
             doubted = world.nodes[copy.node].verdict.level is not Level.ALIVE
-            if copy.state not in LIVE or (copy.state is State.READY and not doubted):
+            fails = probed(copy.node, copy.id) is not None
+            if copy.state not in LIVE or (copy.state is State.READY and not doubted and not fails):
                 continue
             if shown < SEATS_SHOWN:
-                yield _replica(world, copy, now)
+                yield _replica(world, copy, now) + _answer(probed, copy)
             shown += 1
     if shown > SEATS_SHOWN:
         yield f"and {shown - SEATS_SHOWN} more are under way"
@@ -414,7 +424,7 @@ def _rolling(world: World, workload: Workload, slots: list[Slot]) -> Iterator[st
         yield f"{many(len(old), 'replica')} of an older version, being replaced by version {workload.version}"
 
 
-def explain_replica(world: World, name: str, now: Instant) -> Explanation:
+def explain_replica(world: World, name: str, now: Instant, probed: Probed = nothing_heard) -> Explanation:
     """A replica ("web/0.3"), or a slot ("web/0") and what is in it."""
     replica = world.replicas.get(name)
     if replica is not None:
@@ -422,13 +432,15 @@ def explain_replica(world: World, name: str, now: Instant) -> Explanation:
         doubt = node.verdict.level is not Level.ALIVE
         because = (f"{node.id} is {node.verdict.level}: {node.verdict.rule}",) if doubt else ()
         helps = (f"holdfast explain node {node.id}",) if doubt else ()
-        return Explanation(_replica(world, replica, now), because, helps)
+        return Explanation(_replica(world, replica, now) + _answer(probed, replica), because, helps)
     slot = world.slots[name]
     workload = world.workloads.get(slot.workload)
     waits = pending.waiting(world, workload, now) if workload is not None else []
     mine = [wait for wait in waits if slot.id in wait.slots]
     if not mine:
-        copies = "; ".join(_replica(world, copy, now) for copy in _copies(world, slot))
+        copies = "; ".join(
+            _replica(world, copy, now) + _answer(probed, copy) for copy in _copies(world, slot)
+        )
         return Explanation(copies or f"{name} is {slot.phase}", (slot.why,) if slot.why else ())
     down = f", down for {seconds(now - slot.down_since)}" if slot.down_since else ""
     return Explanation(
@@ -436,6 +448,11 @@ def explain_replica(world: World, name: str, now: Instant) -> Explanation:
         tuple(text for wait in mine for text in wait.because),
         tuple(text for wait in mine for text in wait.would_help),
     )
+
+
+def _answer(probed: Probed, replica: Replica) -> str:
+    answer = probed(replica.node, replica.id)
+    return "" if answer is None else f"; {answer[0]}, for {seconds(answer[1])}"
 
 
 def _replica(world: World, replica: Replica, now: Instant) -> str:

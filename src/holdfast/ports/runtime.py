@@ -83,6 +83,10 @@ class Runtime(Protocol):
 
     def usage(self) -> dict[str, Usage]: ...
 
+    def answers(self) -> dict[str, str]:
+        """What the last probe of each replica answered that was not well; those that are well are left
+        out."""
+
     def progress(self, replica: str) -> Millis:
         """What the program says that its last checkpoint holds; 0: nothing."""
 

@@ -71,6 +71,7 @@ class Beat(Message, frozen=True):
     number: int
     heard: int  # the last Ack that arrived: a node that does not hear us does not count
     used: Used | None = None  # now and then
+    answers: dict[str, str] | None = None  # of probes, by replica, where they changed; empty: it is well
 
 
 class Wrote(msgspec.Struct, frozen=True, array_like=True):
