@@ -110,9 +110,10 @@ class Play:
 
     def ready(self, *replicas: str) -> None:
         for name in replicas:
-            node = self.replica(name).node
-            self.tell(ev.ReplicaStarted(at=self.now, replica=name, node=node))
-            self.tell(ev.ReplicaReady(at=self.now, replica=name, node=node))
+            node, number = self.replica(name).node, self.replica(name).incarnation
+            port = 20_000 + number
+            self.tell(ev.ReplicaStarted(at=self.now, replica=name, node=node, port=port, incarnation=number))
+            self.tell(ev.ReplicaReady(at=self.now, replica=name, node=node, incarnation=number))
 
     def end(self, replica: str, how: ev.Ended = ev.Ended.STOPPED, *, progress_ms: Millis = 0) -> None:
         node = self.replica(replica).node

@@ -41,6 +41,7 @@ class RuntimeTwin:
         self.probes: dict[str, str] = {}  # what those that are not well answered
         self.read_bytes = 0  # of logs
         self._port = 20_000
+        self.taken: set[int] = set()  # ports that somebody else has bound
 
     async def adopt(self) -> list[Adopted]:
         living = [Adopted(task, name in self.disk.ready) for name, task in self.disk.running.items()]
@@ -105,6 +106,12 @@ class RuntimeTwin:
     def allot_port(self) -> int:
         self._port += 1
         return self._port
+
+    def is_free(self, port: int) -> bool:
+        return port not in self.taken
+
+    def release_port(self, port: int) -> None:
+        self.did.append(("release", str(port)))
 
     # what a test does to it
 

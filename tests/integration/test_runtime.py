@@ -351,6 +351,10 @@ async def test_a_program_finds_its_surroundings_in_its_environment(
         "HOLDFAST_EPOCH": "4",
         "HOLDFAST_ROLE": "active",
         "HOLDFAST_RANK": "1",
+        "RANK": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "20001",
         "HOLDFAST_WORLD_SIZE": "2",
         "HOLDFAST_PEERS": "10.0.0.1:20001,10.0.0.2:20002",
         "HOLDFAST_RESUME_MS": "4500",
@@ -361,6 +365,23 @@ async def test_a_program_finds_its_surroundings_in_its_environment(
     assert {name: found.get(name) for name in expected} == expected
     assert [name for name in found if name.startswith("HOLDFAST_TOKEN")] == []
     assert (rig.checkpoints / "train" / "gang").is_dir()
+
+
+async def test_a_replica_that_is_started_anew_goes_on_in_its_log_with_what_is_wanted_now(rig: Rig) -> None:
+    say = sh("echo epoch $HOLDFAST_EPOCH rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT; sleep 600")
+    peers = (Peer("train/0.1", "10.0.0.1", 20001), Peer("train/1.4", "10.0.0.2", 20002))
+    async with rig.node() as node:
+        await node.start(say, "train/1.4", wanted={"gang": 1, "peers": peers})
+        await node.said("epoch 4 rank 1 of 2 at 10.0.0.1:20001", "train/1.4")
+        node.runtime.stop("train/1.4", boot_ms())
+        await node.exit("train/1.4")
+        del node.exits["train/1.4"]
+        alone = {"gang": 2, "incarnation": 1, "peers": (Peer("train/1.4", "10.0.0.2", 20003),)}
+        await node.start(say, "train/1.4", wanted=alone)
+        log = await node.said("epoch 4 rank 0 of 1 at 10.0.0.2:20003", "train/1.4")
+        assert log.splitlines()[0] == "epoch 4 rank 1 of 2 at 10.0.0.1:20001"
+        node.runtime.stop("train/1.4", boot_ms())
+        await node.exit("train/1.4")
 
 
 async def test_a_program_runs_in_a_folder_of_its_own_with_default_signals_and_no_stray_files(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.agent.conversation import REPORTS_AT_ONCE
 from holdfast.agent.hands import Hands
@@ -13,7 +14,7 @@ from holdfast.agent.home import Home, Unusable
 from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
 from holdfast.core.desired import events_of
-from holdfast.core.node import Brief
+from holdfast.core.node import Brief, Peer, Wanted
 from holdfast.model.event import CheckpointSaved, Ended
 from holdfast.model.program import Program
 from holdfast.ports.errors import CapacityShort
@@ -119,6 +120,61 @@ async def test_a_node_without_a_file_to_open_says_so_for_each_replica() -> None:
     ends = [report.why for report in hands.machine.reports if report.what == "ended"]
     assert len(ends) == 2
     assert all("Too many open files" in why for why in ends)
+
+
+def member(*ports: int) -> Wanted:
+    peers = tuple(Peer(f"gang/{rank}.1", "10.0.0.1", port) for rank, port in enumerate(ports))
+    return replace(wanted("gang/0.1"), gang=1, peers=peers)
+
+
+@lived
+async def test_a_member_of_a_gang_starts_on_the_port_that_its_peers_know() -> None:
+    runtime, group = RuntimeTwin(), Group()
+    hands = Hands(runtime, group.spawn, Log())
+    hands.wants(desired(1, member()).desired)
+    assert [(report.what, report.port) for report in hands.machine.reports] == [("started", 20_001)]
+    assert runtime.did == []
+    hands.wants(desired(2, member(20_001, 20_009)).desired)
+    await until(lambda: ("start", "gang/0.1") in runtime.did)
+    assert runtime.disk.running["gang/0.1"].port == 20_001
+
+
+@lived
+async def test_a_port_that_was_taken_before_the_start_ends_the_member_and_is_not_its_fault() -> None:
+    runtime = RuntimeTwin()
+    hands = Hands(runtime, Group().spawn, Log())
+    hands.wants(desired(1, member()).desired)
+    runtime.taken.add(20_001)
+    hands.wants(desired(2, member(20_001)).desired)
+    last = hands.machine.reports[-1]
+    assert (last.how, last.why) == (Ended.STOPPED, "port 20001 was taken before it could start")
+    assert runtime.did == [("release", "20001")]
+
+
+@lived
+async def test_the_port_of_a_member_that_is_not_wanted_any_more_is_given_back() -> None:
+    runtime = RuntimeTwin()
+    hands = Hands(runtime, Group().spawn, Log())
+    hands.wants(desired(1, member()).desired)
+    hands.wants(desired(2).desired)
+    assert runtime.did == [("release", "20001")]
+    assert hands.running() == ("gang/0.1",), "its end has not been acknowledged yet"
+
+
+@lived
+async def test_a_member_that_starts_anew_keeps_its_name_and_gets_another_port() -> None:
+    runtime, group = RuntimeTwin(), Group()
+    hands = Hands(runtime, group.spawn, Log())
+    hands.wants(desired(1, member()).desired)
+    hands.wants(desired(2, member(20_001)).desired)
+    await until(lambda: "gang/0.1" in runtime.disk.running and not hands.busy)
+    again = replace(member(), gang=2, incarnation=1)
+    hands.wants(desired(3, again).desired)
+    await until(lambda: hands.machine.reports[-1].port == 20_002)
+    assert hands.machine.reports[-1].incarnation == 1
+    hands.wants(desired(4, replace(again, peers=member(20_002).peers)).desired)
+    await until(lambda: "gang/0.1" in runtime.disk.running and not hands.busy)
+    assert runtime.did == [("start", "gang/0.1"), ("stop", "gang/0.1"), ("start", "gang/0.1")]
 
 
 @lived

@@ -96,6 +96,13 @@ def a_lost_member() -> Case:
     return Case(play, regroup, replace(regroup, members=(kept, lost)))
 
 
+def a_member_left_behind() -> Case:
+    play = gang()
+    kept, other = play.running("gang")
+    regroup = do.RegroupGang(workload="gang", generation=2, members=(kept,), why="")
+    return Case(play, regroup, replace(regroup, members=(kept, other)))
+
+
 def an_old_epoch() -> Case:
     return Case(fleet(), place("web/0", epoch=1, replica="new"), place("web/0", epoch=2))
 
@@ -189,6 +196,7 @@ CASES: dict[Invariant, Callable[[], Case]] = {
     check.what_is_acted_on_is_known: an_unknown_replica,
     check.an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it: a_seat_that_may_still_be_taken,
     check.a_gang_meets_again_only_when_no_lost_member_can_run: a_lost_member,
+    check.no_member_is_left_in_an_older_generation: a_member_left_behind,
     check.an_epoch_only_rises: an_old_epoch,
     check.a_replica_is_placed_once: a_replica_that_is_there,
     check.work_goes_only_to_nodes_that_are_open: a_closed_node,

@@ -3,9 +3,11 @@ restart."""
 
 from msgspec.structs import replace
 
+from holdfast.core.desired import is_ready, peers_of
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Ended
+from holdfast.model.program import Program
 from holdfast.model.replica import Phase
 from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level
@@ -67,6 +69,122 @@ def test_members_never_share_a_node_however_large() -> None:
 def test_no_more_than_the_maximum_join() -> None:
     play = started(gang(1, 2), "a", "b", "c")
     assert len(play.running("gang")) == 2
+
+
+def peers(play: Play) -> dict[str, tuple[str, ...]]:
+    """What each active member is given, once its program may start."""
+    members = [r for r in play.world.replicas.values() if r.workload == "gang" and r.role == "active"]
+    return {r.id: tuple(peer.replica for peer in peers_of(play.world, r)) for r in members}
+
+
+def port(play: Play, name: str, number: int) -> None:
+    it = play.replica(name)
+    play.tell(
+        ev.ReplicaStarted(at=play.now, replica=name, node=it.node, port=number, incarnation=it.incarnation)
+    )
+
+
+def test_no_member_is_given_its_peers_before_all_ports_are_known() -> None:
+    play = fixed("a", "b", "c")
+    play.apply(gang(3, 3))
+    play.settle()
+    port(play, "gang/2.1", 20_002)
+    port(play, "gang/0.1", 20_000)
+    assert set(peers(play).values()) == {()}
+    port(play, "gang/1.1", 20_001)
+    assert set(peers(play).values()) == {("gang/0.1", "gang/1.1", "gang/2.1")}
+    assert [peer.port for peer in peers_of(play.world, play.replica("gang/1.1"))] == [20_000, 20_001, 20_002]
+
+
+def test_a_lost_member_takes_its_rank_from_nobody() -> None:
+    play = started(gang(2, 3), "a", "b", "c")
+    play.judge("a", Level.DEAD)
+    play.settle()
+    assert set(peers(play).values()) == {()}, "no part of the members is ever given out as the whole"
+
+
+def test_in_a_new_generation_every_member_starts_anew_under_a_new_epoch() -> None:
+    play = started(gang(2, 3), "a", "b", "c")
+    lose(play, "gang/0")
+    (regroup,) = of(do.RegroupGang, play.settle())
+    assert regroup.restart
+    for name in ("gang/1.1", "gang/2.1"):
+        member = play.replica(name)
+        assert (member.state, member.port, member.incarnation, member.epoch) == ("placed", 0, 1, 2)
+    assert set(peers(play).values()) == {()}
+    play.obey()
+    assert set(peers(play).values()) == {("gang/1.1", "gang/2.1")}
+    assert is_ready(play.world, "gang")
+
+
+def test_members_that_ask_for_a_signal_keep_running() -> None:
+    asks = gang(2, 3, program=Program(("train",), tell="USR1"))
+    play = started(asks, "a", "b", "c", "d")
+    lose(play, "gang/0")
+    (regroup,) = of(do.RegroupGang, play.settle())
+    assert not regroup.restart
+    assert play.replica("gang/1.1").state == "ready"
+    assert set(peers(play).values()) == {()}
+    play.obey()
+    assert set(peers(play).values()) == {("gang/0.2", "gang/1.1", "gang/2.1")}
+
+
+def test_news_of_an_older_incarnation_changes_nothing() -> None:
+    play = started(gang(2, 3), "a", "b", "c")
+    lose(play, "gang/0")
+    play.settle()
+    at, node = play.now, play.replica("gang/1.1").node
+    play.tell(ev.ReplicaStarted(at=at, replica="gang/1.1", node=node, port=20_001))
+    play.tell(ev.ReplicaReady(at=at, replica="gang/1.1", node=node))
+    assert play.replica("gang/1.1").state == "placed"
+    assert play.replica("gang/1.1").port == 0
+
+
+def test_a_gang_is_ready_when_all_its_members_are() -> None:
+    play = fixed("a", "b", "c")
+    play.apply(gang(3, 3))
+    play.settle()
+    play.ready("gang/0.1", "gang/1.1")
+    assert not is_ready(play.world, "gang")
+    play.ready("gang/2.1")
+    assert is_ready(play.world, "gang")
+    play.judge(play.replica("gang/2.1").node, Level.DEAD)
+    assert not is_ready(play.world, "gang")
+
+
+def test_only_the_first_failure_of_a_generation_counts() -> None:
+    play = started(gang(2, 2), "a", "b")
+    play.end("gang/0.1", Ended.FAILED)
+    play.end("gang/1.1", Ended.FAILED)
+    assert [play.slot(name).failures for name in ("gang/0", "gang/1")] == [1, 0]
+    play.later(2 * SECOND)
+    assert sorted(play.running("gang")) == ["gang/0.2", "gang/1.2"]
+
+
+def test_a_training_that_is_done_stops_those_that_wait_for_the_done() -> None:
+    play = started(gang(2, 3), "a", "b", "c", "d")
+    lose(play, "gang/0")
+    play.settle()
+    play.end("gang/1.1", Ended.DONE)
+    play.obey()
+    assert play.running("gang") == {}
+    assert not play.world.undone["gang"]
+
+
+def test_a_member_that_comes_back_in_time_lets_the_others_start() -> None:
+    play = fixed("a", "b")
+    play.apply(gang(2, 2))
+    play.settle()
+    port(play, "gang/0.1", 20_000)
+    port(play, "gang/1.1", 20_001)
+    home, other = play.replica("gang/1.1").node, play.replica("gang/0.1").node
+    play.judge(home, Level.DEAD)
+    play.settle()
+    assert set(peers(play).values()) == {()}
+    before = play.node(other).generation
+    play.join(home, running=("gang/1.1",))
+    assert set(peers(play).values()) == {("gang/0.1", "gang/1.1")}
+    assert play.node(other).generation > before, "the other node is sent the set again"
 
 
 def test_a_lost_member_is_replaced_by_a_standby_and_all_meet_again() -> None:

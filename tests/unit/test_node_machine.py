@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from holdfast.core.node import DesiredSet, Do, Instruction, NodeMachine, Report, Stopping, Wanted
+from holdfast.core.node import DesiredSet, Do, Instruction, NodeMachine, Peer, Report, Stopping, Wanted
 from holdfast.model.event import Ended
 from holdfast.model.replica import Role
 from holdfast.model.units import SECOND
@@ -98,12 +98,6 @@ def test_a_promoted_standby_is_told_and_not_restarted() -> None:
     assert machine.processes["web/s0.1"].wanted == promoted
 
 
-def test_a_member_is_told_of_the_new_generation_of_its_gang() -> None:
-    member = Wanted("gang/0.1", "gang/0", 1, exclusive=True, gang=1)
-    machine, numbers = running(member)
-    assert did(machine.wants(numbers(replace(member, gang=2)), NOW)) == [(Do.TELL, "gang/0.1")]
-
-
 def test_a_new_epoch_starts_only_after_the_old_one_is_dead() -> None:
     machine, numbers = running(JOB)
     assert did(machine.wants(numbers(HEIR), NOW)) == [(Do.STOP, "job/0.1")]
@@ -183,6 +177,116 @@ def test_a_stop_of_what_does_not_run_is_answered_once() -> None:
     for _ in range(3):
         machine.wants(numbers(stopping=(Stopping("web/0.1", 0),)), NOW)
     assert [(report.replica, report.how) for report in machine.reports] == [("web/0.1", Ended.STOPPED)]
+
+
+# gangs
+
+MEMBER = Wanted("gang/0.1", "gang/0", 1, exclusive=True, gang=1, grace_ms=5 * SECOND)
+
+
+def met(*ports: int) -> tuple[Peer, ...]:
+    return tuple(Peer(f"gang/{rank}.1", "10.0.0.1", port) for rank, port in enumerate(ports))
+
+
+def member() -> tuple[NodeMachine, Numbers]:
+    machine, numbers = leased(), Numbers()
+    machine.wants(numbers(MEMBER), NOW)
+    machine.given_port("gang/0.1", 20_001)
+    machine.wants(numbers(replace(MEMBER, peers=met(20_001, 20_002))), NOW)
+    machine.became_ready("gang/0.1")
+    machine.acknowledged(len(machine.reports))
+    return machine, numbers
+
+
+def test_a_member_reports_its_port_and_starts_when_all_ports_are_known() -> None:
+    machine, numbers = leased(), Numbers()
+    assert did(machine.wants(numbers(MEMBER), NOW)) == [(Do.ALLOT, "gang/0.1")]
+    machine.given_port("gang/0.1", 20_001)
+    assert machine.reports == [Report("gang/0.1", "started", port=20_001)]
+    assert machine.wants(numbers(MEMBER), NOW) == []
+    whole = replace(MEMBER, peers=met(20_001, 20_002))
+    assert machine.wants(numbers(whole), NOW) == [Instruction(Do.START, whole)]
+    assert machine.wants(numbers(whole), NOW) == []
+
+
+def test_a_member_does_not_start_without_a_lease_though_all_ports_are_known() -> None:
+    machine, numbers = leased(), Numbers()
+    machine.wants(numbers(MEMBER), NOW)
+    machine.given_port("gang/0.1", 20_001)
+    late = NOW + LEASE
+    assert machine.wants(numbers(replace(MEMBER, peers=met(20_001))), late) == []
+    machine.renewed(late)
+    assert did(machine.start_what_can(late)) == [(Do.START, "gang/0.1")]
+
+
+def test_a_member_that_waits_is_not_wanted_any_more() -> None:
+    machine, numbers = leased(), Numbers()
+    machine.wants(numbers(MEMBER), NOW)
+    assert machine.wants(numbers(stopping=(Stopping("gang/0.1", SECOND),)), NOW) == []
+    assert machine.processes == {}
+    assert [(report.what, report.how) for report in machine.reports][1:] == [("ended", Ended.STOPPED)]
+
+
+def test_the_loss_of_a_peer_is_no_news_for_those_that_run() -> None:
+    machine, numbers = member()
+    assert machine.wants(numbers(MEMBER), NOW) == []
+    assert machine.processes["gang/0.1"].wanted.peers == met(20_001, 20_002)
+
+
+def test_a_member_that_asked_for_a_signal_is_notified_when_all_ports_are_known() -> None:
+    machine, numbers = member()
+    assert machine.wants(numbers(replace(MEMBER, gang=2)), NOW) == []
+    told = replace(MEMBER, gang=2, peers=met(20_001, 20_003))
+    assert machine.wants(numbers(told), NOW) == [Instruction(Do.TELL, told)]
+
+
+def test_a_new_incarnation_starts_after_the_old_one_has_ended_with_another_port() -> None:
+    machine, numbers = member()
+    again = replace(MEMBER, gang=2, epoch=2, incarnation=1)
+    (stop,) = machine.wants(numbers(again), NOW)
+    assert (stop.do, stop.deadline) == (Do.STOP, NOW + 5 * SECOND)
+    assert machine.wants(numbers(again), NOW) == [], "it is stopping already"
+    assert did(machine.ended("gang/0.1", Ended.STOPPED, 7_000, "", NOW + SECOND)) == [(Do.ALLOT, "gang/0.1")]
+    machine.given_port("gang/0.1", 20_005)
+    saved, started = machine.reports
+    assert (saved.what, saved.progress_ms) == ("saved", 7_000)
+    assert started == Report("gang/0.1", "started", port=20_005, incarnation=1)
+    assert "gang/0.1" in machine.running()
+    whole = replace(again, peers=met(20_005, 20_006))
+    assert machine.wants(numbers(whole), NOW) == [Instruction(Do.START, whole)]
+    machine.became_ready("gang/0.1")
+    assert machine.reports[-1].incarnation == 1
+
+
+def test_a_member_that_waits_for_an_older_generation_waits_for_the_newer_one() -> None:
+    machine, numbers = leased(), Numbers()
+    machine.wants(numbers(MEMBER), NOW)
+    machine.given_port("gang/0.1", 20_001)
+    again = replace(MEMBER, gang=2, epoch=2, incarnation=1)
+    assert did(machine.wants(numbers(again), NOW)) == [(Do.ALLOT, "gang/0.1")]
+    machine.given_port("gang/0.1", 20_001)
+    assert [report.incarnation for report in machine.reports] == [0, 1]
+
+
+def test_what_ends_well_while_it_is_to_start_anew_is_done() -> None:
+    machine, numbers = member()
+    machine.wants(numbers(replace(MEMBER, gang=2, incarnation=1)), NOW)
+    assert machine.ended("gang/0.1", Ended.DONE, 0, "", NOW) == []
+    assert machine.reports[-1].how is Ended.DONE
+
+
+def test_what_is_not_wanted_any_more_while_it_is_to_start_anew_is_stopped() -> None:
+    machine, numbers = member()
+    machine.wants(numbers(replace(MEMBER, gang=2, incarnation=1)), NOW)
+    assert machine.wants(numbers(stopping=(Stopping("gang/0.1", SECOND),)), NOW) == []
+    assert machine.ended("gang/0.1", Ended.STOPPED, 0, "", NOW) == []
+    assert machine.reports[-1].how is Ended.STOPPED
+
+
+def test_an_agent_that_restarts_forgets_those_that_only_had_a_port() -> None:
+    machine, numbers = leased(), Numbers()
+    machine.wants(numbers(MEMBER, WEB), NOW)
+    assert machine.restarted().running() == ("web/0.1",)
 
 
 # the lease

@@ -42,6 +42,10 @@ class Ports:
         if name is not None:
             name.close()
 
+    def is_free(self, port: int) -> bool:
+        """Nothing is bound to it."""
+        return _free(port)
+
     def close(self) -> None:
         for port in list(self._held):
             self.release(port)

@@ -9,8 +9,10 @@
     HOLDFAST_CHECKPOINT_DIR       kept from one filling of the seat (or of the gang) to the next
     HOLDFAST_RESUME_MS            the work that its last known checkpoint holds
     HOLDFAST_PROGRESS_FILE        where it may write that number when it has saved another
-    HOLDFAST_STATE_FILE           JSON of what may change: role, epoch, slot, gang, rank, peers
+    HOLDFAST_STATE_FILE           JSON of what may change: role, epoch, slot, gang, rank, peers, master
     HOLDFAST_RANK, _WORLD_SIZE, _PEERS   in a gang, as it was at the start
+    RANK, WORLD_SIZE, LOCAL_RANK  the same by the names that frameworks read
+    MASTER_ADDR, MASTER_PORT      in a gang: the node of rank 0, and the port that was given to rank 0
     CUDA_VISIBLE_DEVICES          the GPUs it was given, if it asked for any, in the order of the PCI bus
 
 Everything else is the agent's own environment, without its secrets.
@@ -20,7 +22,7 @@ import signal
 
 import msgspec
 
-from holdfast.core.node import Wanted
+from holdfast.core.node import Peer, Wanted
 from holdfast.ports.runtime import Task
 
 MARK = "HOLDFAST_SHIM"  # inherited by everything that the program starts
@@ -58,13 +60,28 @@ class State(msgspec.Struct, frozen=True):
     rank: int
     peers: tuple[str, ...]  # address:port, by rank
     checkpoint_dir: str = ""  # of its seat: a standby that is promoted goes on from there
+    world_size: int = 0
+    master_addr: str = ""  # of rank 0
+    master_port: int = 0
 
 
 def state_of(wanted: Wanted, checkpoint: str = "") -> State:
     peers = tuple(f"{peer.address}:{peer.port}" for peer in wanted.peers)
     names = [peer.replica for peer in wanted.peers]
     rank = names.index(wanted.replica) if wanted.replica in names else 0
-    return State(wanted.role.value, wanted.epoch, wanted.slot, wanted.gang, rank, peers, checkpoint)
+    master = wanted.peers[0] if wanted.peers else Peer("", "", 0)
+    return State(
+        role=wanted.role.value,
+        epoch=wanted.epoch,
+        slot=wanted.slot,
+        gang=wanted.gang,
+        rank=rank,
+        peers=peers,
+        checkpoint_dir=checkpoint,
+        world_size=len(peers),
+        master_addr=master.address,
+        master_port=master.port,
+    )
 
 
 def seat_of(slot: str) -> str:
@@ -96,10 +113,12 @@ def environ_of(task: Task, inherited: dict[str, str], folders: Folders, mark: st
         "HOLDFAST_RESUME_MS": str(wanted.resume_ms),
         MARK: mark,
     }
-    if wanted.gang:
-        env["HOLDFAST_RANK"] = str(state.rank)
-        env["HOLDFAST_WORLD_SIZE"] = str(max(1, len(state.peers)))
+    if wanted.in_gang:
+        env["HOLDFAST_RANK"] = env["RANK"] = str(state.rank)
+        env["HOLDFAST_WORLD_SIZE"] = env["WORLD_SIZE"] = str(state.world_size)
         env["HOLDFAST_PEERS"] = ",".join(state.peers)
+        env["LOCAL_RANK"] = "0"
+        env["MASTER_ADDR"], env["MASTER_PORT"] = state.master_addr, str(state.master_port)
     if wanted.needs.gpu_milli:
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as the driver counts them, and not the fastest first
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, wanted.devices))

@@ -13,7 +13,17 @@ from typing import Any, Protocol
 from holdfast.agent import records
 from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
-from holdfast.core.node import Brief, DesiredSet, Do, Instruction, NodeMachine, Process, Report, Stopping
+from holdfast.core.node import (
+    Brief,
+    DesiredSet,
+    Do,
+    Instruction,
+    NodeMachine,
+    Process,
+    Report,
+    Stopping,
+    Wanted,
+)
 from holdfast.model.event import Ended
 from holdfast.model.node import Fencing, LimitedBy
 from holdfast.model.units import SECOND, Instant, Millis
@@ -31,6 +41,12 @@ class Machinery(Runtime, Protocol):
     def allot_port(self) -> int:
         """CapacityShort: none is free."""
 
+    def is_free(self, port: int) -> bool:
+        """Has nobody else bound a port that was allotted?"""
+
+    def release_port(self, port: int) -> None:
+        """One that was allotted is not needed after all."""
+
 
 class Hands:
     def __init__(self, runtime: Machinery, spawn: Spawn, log: Log) -> None:
@@ -41,6 +57,7 @@ class Hands:
         self._briefs: dict[str, Brief] = {}
         self._tasks: dict[str, Task] = {}  # of what runs
         self._starting: dict[str, list[Instruction]] = {}  # and what to do with it then
+        self._allotted: dict[str, int] = {}  # ports of members of gangs that do not run yet
         self._leaving = False  # nothing is begun any more
         runtime.ended, runtime.ready, runtime.overused = self._ended, self._ready, self._overused
 
@@ -55,7 +72,8 @@ class Hands:
             replica = each.task.wanted.replica
             machine.processes[replica] = Process(each.task.wanted)
             self._tasks[replica] = each.task
-            machine.reports.append(Report(replica, "started", port=each.task.port))
+            number = each.task.wanted.incarnation
+            machine.reports.append(Report(replica, "started", port=each.task.port, incarnation=number))
         for each in found:
             if each.exit is not None:
                 self._ended(each.exit)
@@ -94,6 +112,8 @@ class Hands:
             self._log.warning("set refused", leader=desired.leader, generation=desired.generation)
             return False
         self._briefs = desired.briefs
+        for replica in [name for name in self._allotted if name not in machine.processes]:
+            self._runtime.release_port(self._allotted.pop(replica))
         self._carry_out(instructions)
         self._say_if_carried_out()
         return True
@@ -182,6 +202,8 @@ class Hands:
             later = self._starting.get(instruction.wanted.replica)
             if instruction.do is Do.START:
                 self._begin(instruction)
+            elif instruction.do is Do.ALLOT:
+                self._allot(instruction.wanted)
             elif later is not None:
                 later.append(instruction)
             else:
@@ -203,6 +225,20 @@ class Hands:
                 self._runtime.tell(instruction.wanted)
             case Do.START:
                 self._begin(instruction)
+            case Do.ALLOT:
+                self._allot(instruction.wanted)
+
+    def _allot(self, wanted: Wanted) -> int:
+        """0: there is no port, and so no start."""
+        replica = wanted.replica
+        try:
+            port = self._allotted.pop(replica, 0) or self._runtime.allot_port()
+        except (CapacityShort, OSError) as error:  # the latter: no file is left to hold one with
+            self._ended(Exit(replica, Ended.FAILED, str(error)))
+            return 0
+        self._allotted[replica] = port
+        self.machine.given_port(replica, port)
+        return port
 
     def _begin(self, instruction: Instruction) -> None:
         wanted = instruction.wanted
@@ -213,12 +249,15 @@ class Hands:
                 Exit(wanted.replica, Ended.FAILED, "no program: the workload has none that we know of")
             )
             return
-        try:
-            port = self._runtime.allot_port()
-        except (CapacityShort, OSError) as error:  # the latter: no file is left to hold one with
-            self._ended(Exit(wanted.replica, Ended.FAILED, str(error)))
+        known = wanted.replica in self._allotted
+        port = self._allot(wanted)
+        if not port:
             return
-        self.machine.given_port(wanted.replica, port)
+        del self._allotted[wanted.replica]
+        if known and not self._runtime.is_free(port):  # its peers know this one, and no other
+            self._runtime.release_port(port)
+            self._ended(Exit(wanted.replica, Ended.STOPPED, f"port {port} was taken before it could start"))
+            return
         self._log.info("replica start", replica=wanted.replica, port=port)
         self._starting[wanted.replica] = []
         self._spawn(self._start(Task(wanted, workload, brief, port)))

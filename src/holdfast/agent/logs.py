@@ -21,6 +21,20 @@ class LogWriter:
         self._in_piece = 0
         self._dropped = 0
         self._why = ""
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """After what the same replica wrote before it was started anew."""
+        starts = pieces_in(self._folder)
+        if not starts:
+            return
+        try:
+            handle = os.open(f"{self._folder}/log.{starts[-1]}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError as error:
+            self._why = os.strerror(error.errno or 0)
+            return
+        self._handle, self._in_piece = handle, os.fstat(handle).st_size
+        self._written = starts[-1] + self._in_piece
 
     def write(self, data: bytes) -> None:
         note = b""

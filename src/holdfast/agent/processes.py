@@ -219,7 +219,10 @@ class ProcessRuntime:
 
     def _start(self, task: Task, term: int) -> None:
         known = self._replicas.get(task.wanted.replica)
-        if known is not None:  # one name, one run: it is there, or it has ended and that is told again
+        again = known is not None and task.wanted.incarnation > known.task.wanted.incarnation
+        if known is not None and known.exit is not None and again:  # it was stopped to be started anew
+            self._discard(known.folders.own)
+        elif known is not None:  # one name, one run: it is there, or it has ended and that is told again
             if task.port != known.task.port:
                 self._ports.release(task.port)
             if known.exit is not None:
@@ -476,6 +479,12 @@ class ProcessRuntime:
     def allot_port(self) -> int:
         """A port for a replica that is about to start. CapacityShort: there is none."""
         return self._ports.allot()
+
+    def is_free(self, port: int) -> bool:
+        return self._ports.is_free(port)
+
+    def release_port(self, port: int) -> None:
+        self._ports.release(port)
 
     def forget(self, replica: str) -> None:
         found = self._replicas.get(replica)

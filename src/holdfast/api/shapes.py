@@ -150,6 +150,9 @@ class Workload(Shape, frozen=True, gc=False):
         ),
     ]
     scale: Annotated[Bounds | None, Meta(description="null: its size does not follow its load")] = None
+    gang: Annotated[
+        int, Meta(description="of a training: the generation whose members are all ready; 0: none is")
+    ] = 0
 
 
 class Offer(Shape, frozen=True, gc=False):

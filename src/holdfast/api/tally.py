@@ -4,10 +4,11 @@ A few words for a list of many workloads; `core.explain` looks more closely at o
 """
 
 from holdfast.core import pending
+from holdfast.core.desired import is_ready
 from holdfast.core.seats import by_load, may_start, settled
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import Instant
-from holdfast.model.workload import Service, Sweep, Workload, wanted
+from holdfast.model.workload import Service, Sweep, Training, Workload, wanted
 from holdfast.model.world import World
 
 FOREMOST = (State.READY, State.STARTING, State.PLACED, State.STOPPING, State.LOST)
@@ -25,6 +26,10 @@ class Tally:
             self._count(slot)
         promised = of.name in world.promised and self.seats  # then redundancy chose how many
         self.wanted = self.seats if promised else _wanted(world, of)
+        self.gang = 0  # the generation of a training that is ready
+        self.apart = 0  # members that are ready, while others of their gang are not
+        if isinstance(of.shape, Training):
+            self._count_gang()
 
     def _count(self, slot: Slot) -> None:
         filling = _filling(self.world, slot.id)
@@ -37,6 +42,16 @@ class Tally:
         elif slot.phase is not Phase.CLOSED:
             self.seats += 1
             self._count_active(slot, state)
+
+    def _count_gang(self) -> None:
+        """Its members are ready together or not at all. When it is done, it was as many as ran to their
+        end."""
+        if is_ready(self.world, self.workload.name):
+            self.gang = self.world.gangs[self.workload.name].generation
+        else:
+            self.apart, self.ready = self.ready, 0
+        if self.done and self.done == self.seats:
+            self.wanted = self.done
 
     def _count_active(self, slot: Slot, state: State | None) -> None:
         if slot.phase is Phase.DONE:
@@ -76,6 +91,8 @@ class Tally:
         parts = []
         if self.failed:
             parts.append(f"{self.failed} gave up{_because(self.why_failed)}")
+        if self.apart:
+            parts.append(f"{self.apart} waiting for the other members of the gang")
         if self.starting:
             parts.append(f"{self.starting} starting")
         if self.resting:
@@ -94,7 +111,7 @@ class Tally:
         return still + _because("; ".join(why))
 
     def _waiting(self) -> int:
-        shape, going = self.workload.shape, self.ready + self.starting + self.resting
+        shape, going = self.workload.shape, self.ready + self.apart + self.starting + self.resting
         waiting = self.wanted - going - self.done - self.failed
         if isinstance(shape, Sweep) and shape.parallel:
             return min(waiting, shape.parallel - going)  # the turn of the others comes later

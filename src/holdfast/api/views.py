@@ -151,6 +151,7 @@ def workload_of(sight: Sight, name: str, *, seats_max: int = SEATS_LISTED_MAX) -
         scale=_bounds(scale_of(it)),
         why=tally.why(),
         seats=[_seat(sight, slot, tally.filling.get(slot.id)) for slot in slots],
+        gang=tally.gang,
     )
 
 
@@ -164,7 +165,7 @@ def _seat(sight: Sight, slot: replica.Slot, filling: replica.Replica | None) -> 
         role=slot.role,
         phase=slot.phase,
         replica=filling.id if filling is not None else "",
-        last=replica.replica_id(slot.id, slot.epoch) if slot.epoch else "",
+        last=replica.last_of(slot),
         node=filling.node if filling is not None else "",
         state=filling.state if filling is not None else "pending",
         failures=slot.failures,

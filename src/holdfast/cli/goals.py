@@ -162,6 +162,8 @@ def is_well(workload: Workload, newest: int, running: int) -> bool:
         return True
     if workload.kind in ("job", "sweep"):
         return running + workload.done >= 1
+    if workload.kind == "training" and workload.gang:
+        return newest >= workload.ready
     return newest >= workload.wanted or workload.done >= workload.wanted > 0
 
 

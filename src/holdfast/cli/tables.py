@@ -114,6 +114,8 @@ def as_wanted(workload: Workload) -> bool:
         return workload.paused
     if workload.kind == "sweep" and workload.ready:
         return True
+    if workload.kind == "training" and workload.gang:
+        return True  # with as many members as there is room for
     lacks = workload.kind == "service" and workload.why
     return not lacks and workload.ready + workload.done >= workload.wanted
 
@@ -122,7 +124,7 @@ def progress(workload: Workload) -> Text:
     words = f"{workload.ready}/{workload.wanted}"
     if workload.scale is not None:
         words += f" ({workload.scale.min}-{workload.scale.max})"
-    if workload.kind in ("job", "sweep"):
+    if workload.kind in ("job", "sweep") or workload.done:
         left = workload.wanted - workload.done
         words = f"{workload.ready}/{left}" if left else ""
         words = ", ".join(filter(None, [words, f"{workload.done} done" if workload.done else ""]))

@@ -19,13 +19,14 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast.core import money
-from holdfast.core.seats import by_load
+from holdfast.core.desired import is_ready
+from holdfast.core.seats import by_load, settled
 from holdfast.model.event import NodeJudged, NodeTerminated
 from holdfast.model.plan import Plan
 from holdfast.model.replica import Phase, Role, State
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Service
+from holdfast.model.workload import Service, Training
 from holdfast.model.world import World
 
 QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -137,6 +138,10 @@ class WorldCollector(Collector):
         replicas = Tally({(str(state),): 0 for state in State})
         replicas.update((str(replica.state),) for replica in world.replicas.values())
         yield _family("holdfast_replicas", "Replicas, by state.", ["state"], replicas)
+        gangs = Tally({("yes",): 0, ("no",): 0})
+        gangs.update(("yes" if is_ready(world, name) else "no",) for name in _trainings(world))
+        text = "Trainings that are not done or paused: is every member ready, in one generation?"
+        yield _family("holdfast_gangs", text, ["ready"], gangs)
         waiting = Tally({(): sum(len(slots) for slots in world.waiting.values())})
         yield _family("holdfast_seats_waiting", "Seats that want a replica and have none.", [], waiting)
         brakes = Tally({(): len(world.brakes)})
@@ -152,6 +157,12 @@ class WorldCollector(Collector):
         )
         age.add_metric([], self.lease_age() / 1000)
         yield age
+
+
+def _trainings(world: World) -> Iterator[str]:
+    for name, workload in world.workloads.items():
+        if isinstance(workload.shape, Training) and not workload.paused and not settled(world, name):
+            yield name
 
 
 class WorkloadLabels:

@@ -265,7 +265,9 @@ class Term:
         world = self.mind.world
         for plan in (entry for entry in entries if isinstance(entry, Plan)):
             for action in plan.actions:
-                if isinstance(action, PromoteStandby) and world.replicas[action.replica].state is State.READY:
+                if not isinstance(action, PromoteStandby) or action.restart:
+                    continue
+                if world.replicas[action.replica].state is State.READY:
                     self._measure_failover(action.slot, plan.at)
 
     def _measure_failover(self, slot_id: str, at: Instant) -> None:

@@ -102,6 +102,23 @@ def a_gang_meets_again_only_when_no_lost_member_can_run(trial: Trial, action: do
     return all(name in action.members or world.replicas[name].state in LIVE for name in copies)
 
 
+def no_member_is_left_in_an_older_generation(trial: Trial, action: do.Action) -> bool:
+    """Else two members could have one rank, or different sizes of the gang."""
+    if not isinstance(action, do.RegroupGang):
+        return True
+    world = trial.world
+    gang = world.gangs.get(action.workload)
+    live = [
+        replica.id
+        for slot in world.of_workload.get(action.workload, ())
+        if world.slots[slot].role is Role.ACTIVE
+        for replica in _live(world, slot)
+        if replica.id not in trial.stopping
+    ]
+    rises = gang is None or action.generation > gang.generation
+    return rises and set(live) <= set(action.members) and len(set(action.members)) == len(action.members)
+
+
 def an_epoch_only_rises(trial: Trial, action: do.Action) -> bool:
     if isinstance(action, do.PlaceReplica | do.PromoteStandby):
         slot = trial.world.slots.get(action.slot)
@@ -305,6 +322,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     what_is_acted_on_is_known,
     an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it,
     a_gang_meets_again_only_when_no_lost_member_can_run,
+    no_member_is_left_in_an_older_generation,
     an_epoch_only_rises,
     a_replica_is_placed_once,
     work_goes_only_to_nodes_that_are_open,
@@ -353,6 +371,7 @@ def inconsistencies(world: World) -> list[str]:
     return [
         *found,
         *_replica_troubles(world),
+        *_gang_troubles(world),
         *_room_troubles(world),
         *_order_troubles(world),
         *_market_troubles(world),
@@ -464,6 +483,26 @@ def _replica_troubles(world: World) -> list[str]:
         key = scope.removeprefix("key:").partition("/")[0]
         if scope.startswith("key:") and key not in world.keys:
             found.append(f"a budget is drawn of {scope}, a key that is gone")
+    return found
+
+
+def _gang_troubles(world: World) -> list[str]:
+    """Members of one generation have a seat of it each, so their ranks are a permutation."""
+    found = []
+    for name, gang in world.gangs.items():
+        if len(set(gang.members)) != len(gang.members):
+            found.append(f"a seat is twice in generation {gang.generation} of {name}")
+        replicas = (world.replicas[r] for s in world.of_workload.get(name, ()) for r in world.of_slot[s])
+        for replica in replicas:
+            if replica.gang == gang.generation and replica.role is Role.ACTIVE:
+                if replica.slot not in gang.members:
+                    found.append(
+                        f"{replica.id} is in generation {gang.generation} of {name}, its seat is not"
+                    )
+            elif replica.gang and replica.state in LIVE:
+                found.append(
+                    f"{replica.id} lives in generation {replica.gang} of {name}, not {gang.generation}"
+                )
     return found
 
 

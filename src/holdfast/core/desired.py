@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.core.node import Brief, DesiredSet, Peer, Report, Stopping, Wanted
 from holdfast.model import event as ev
-from holdfast.model.replica import LIVE, Replica, State
+from holdfast.model.replica import LIVE, Phase, Replica, State
 from holdfast.model.units import Instant
-from holdfast.model.world import World
+from holdfast.model.world import Gang, World
 
 
 def desired_set(world: World, node_id: str, now: Instant) -> DesiredSet:
@@ -37,6 +37,8 @@ def _wanted(world: World, replica: Replica) -> Wanted:
         peers_of(world, replica),
         replica.needs,
         replica.devices,
+        replica.incarnation,
+        replica.grace_ms,
     )
 
 
@@ -50,19 +52,44 @@ def _briefs(world: World, replicas: list[Replica]) -> dict[str, Brief]:
 
 
 def members_of(world: World, replica: Replica) -> list[Replica]:
-    """The replicas of its gang, in the order of their seats; none if it is in no gang."""
+    """The replicas of its gang, by rank: in the order of their seats; none if it is in no gang."""
     gang = world.gangs.get(replica.workload)
-    if not replica.gang or gang is None:
+    if not replica.gang or gang is None or replica.gang != gang.generation:
         return []
-    seated = (world.replicas[name] for slot in gang.members for name in world.of_slot.get(slot, ()))
+    seats = sorted(gang.members, key=lambda slot: int(slot.rpartition("/")[2]))
+    seated = (world.replicas[name] for slot in seats for name in world.of_slot.get(slot, ()))
     return [member for member in seated if member.gang == replica.gang and member.state in LIVE]
 
 
+def is_complete(world: World, members: list[Replica]) -> bool:
+    """Is every seat of the generation filled, and the port of every member known?"""
+    if not members:
+        return False
+    seats = world.gangs[members[0].workload].members
+    return len(members) == len(seats) and all(member.port for member in members)
+
+
+def is_ready(world: World, workload: str) -> bool:
+    """Is every member of the present generation of its gang ready, or done?"""
+    gang = world.gangs.get(workload)
+    return gang is not None and bool(gang.members) and all(_is_up(world, slot, gang) for slot in gang.members)
+
+
+def _is_up(world: World, slot: str, gang: Gang) -> bool:
+    if slot not in world.slots:
+        return False
+    copies = (world.replicas[name] for name in world.of_slot[slot])
+    done = world.slots[slot].phase is Phase.DONE
+    return done or any(each.state is State.READY and each.gang == gang.generation for each in copies)
+
+
 def peers_of(world: World, replica: Replica) -> tuple[Peer, ...]:
-    return tuple(
-        Peer(member.id, world.nodes[member.node].address, member.port)
-        for member in members_of(world, replica)
-    )
+    """All members of the generation with their ports, or none: a part of them would be a wrong size and wrong
+    ranks."""
+    members = members_of(world, replica)
+    if not is_complete(world, members):
+        return ()
+    return tuple(Peer(member.id, world.nodes[member.node].address, member.port) for member in members)
 
 
 def events_of(reports: Iterable[Report], node: str, at: Instant) -> Iterator[ev.Event]:
@@ -70,9 +97,10 @@ def events_of(reports: Iterable[Report], node: str, at: Instant) -> Iterator[ev.
     for report in reports:
         replica, how = report.replica, report.how
         if report.what == "started":
-            yield ev.ReplicaStarted(at=at, replica=replica, node=node, port=report.port)
+            port, incarnation = report.port, report.incarnation
+            yield ev.ReplicaStarted(at=at, replica=replica, node=node, port=port, incarnation=incarnation)
         elif report.what == "ready":
-            yield ev.ReplicaReady(at=at, replica=replica, node=node)
+            yield ev.ReplicaReady(at=at, replica=replica, node=node, incarnation=report.incarnation)
         elif report.what == "saved":
             yield ev.CheckpointSaved(at=at, replica=replica, progress_ms=report.progress_ms, node=node)
         elif report.what == "ended" and how is not None:

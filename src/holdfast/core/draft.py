@@ -123,7 +123,9 @@ class Draft:
             )
         )
 
-    def promote(self, replica: Replica, slot: Slot, why: str, *, gang: int = 0) -> None:
+    def promote(
+        self, replica: Replica, slot: Slot, why: str, *, gang: int = 0, restart: bool = False
+    ) -> None:
         self.filled[slot.id] = replica.node
         self.ended[replica.id] = None  # it is no standby any more
         self.add(
@@ -133,6 +135,7 @@ class Draft:
                 epoch=slot.epoch + 1,
                 gang=gang,
                 resume_ms=slot.progress_ms,
+                restart=restart,
                 why=why,
                 cause=slot.why,
             )

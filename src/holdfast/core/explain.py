@@ -14,7 +14,17 @@ from types import MappingProxyType
 
 import msgspec
 
-from holdfast.core import brake, detect, explain_mix, explain_scale, index, listing, pending, spend
+from holdfast.core import (
+    brake,
+    desired,
+    detect,
+    explain_mix,
+    explain_scale,
+    index,
+    listing,
+    pending,
+    spend,
+)
 from holdfast.core.detect import RULES, Senses
 from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.pending import may_still_run, within
@@ -22,7 +32,7 @@ from holdfast.model.node import JOINED, Clues, Fencing, LimitedBy, Node, NodeSta
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, slot_id
 from holdfast.model.units import NEVER, Instant, Millis, many, seconds
 from holdfast.model.verdict import Doubt, Evidence, Level, Peers, Said, Silence, Word
-from holdfast.model.workload import Job, Service, Workload, wanted
+from holdfast.model.workload import Job, Service, Training, Workload, wanted
 from holdfast.model.world import World
 
 SEATS_SHOWN = 8
@@ -370,6 +380,8 @@ def _course(world: World, workload: Workload, now: Instant) -> Iterator[str]:
 def _count(world: World, workload: Workload, slots: list[Slot]) -> str:
     actives = [slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is not Phase.CLOSED]
     ready = sum(_is_ready(world, slot) for slot in actives)
+    if isinstance(workload.shape, Training) and not desired.is_ready(world, workload.name):
+        ready = 0  # its members are ready together or not at all
     phases = Counter(slot.phase for slot in actives)
     targeted = isinstance(workload.shape, Service) and (workload.shape.availability or workload.shape.scale)
     parts = [f"{ready} of {len(actives) if actives or targeted else wanted(workload)} ready"]

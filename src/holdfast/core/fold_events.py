@@ -11,7 +11,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from holdfast.core import books, fold_gateway, fold_market, fold_supply, fold_workloads, index
-from holdfast.core.desired import members_of
+from holdfast.core.desired import is_complete, members_of
 from holdfast.model import event as ev
 from holdfast.model.demand import Demand, Start
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
@@ -247,10 +247,19 @@ def _reconcile(world: World, replica: Replica, event: ev.NodeJoined, *, rebooted
                 world.agenda.note("workload", replica.workload)  # it may have been paused meanwhile
                 if replica.ready_at:  # it told us so long ago, and will not tell again
                     _ready(world, world.replicas[replica.id], event.at)
+                _whole_again(world, replica)
             else:
                 _stop(world, replica, event.at)
     elif rebooted or not replica.unproven:
         _gone(world, replica, event.at, "it was not running when its node came back")
+
+
+def _whole_again(world: World, replica: Replica) -> None:
+    """Members that waited for it may start their programs now."""
+    members = members_of(world, replica)
+    if is_complete(world, members):
+        for member in members:
+            new_set(world, member.node)
 
 
 def _stop(world: World, replica: Replica, at: Instant) -> None:
@@ -383,12 +392,17 @@ def _replica(
     if replica is None or (event.node and event.node != replica.node):
         return  # a node speaks for its own replicas only
     match event:
+        case ev.ReplicaStarted(incarnation=incarnation) | ev.ReplicaReady(incarnation=incarnation) if (
+            incarnation != replica.incarnation
+        ):
+            pass  # of a program that has been stopped since, to be started anew
         case ev.ReplicaStarted(at=at, port=port):
             if replica.state is State.PLACED:
                 index.put_replica(world, replace(replica, state=State.STARTING, since=at, port=port))
+            elif port and not replica.port and replica.state in LIVE:
+                index.put_replica(world, replace(replica, port=port))
             if port and replica.gang:
-                for member in members_of(world, replica):
-                    new_set(world, member.node)
+                _port_known(world, world.replicas[replica.id], at)
         case ev.ReplicaReady(at=at):
             if replica.state in LIVE:
                 _ready(world, replica, at)
@@ -396,6 +410,19 @@ def _replica(
             _ended(world, replica, event)
         case ev.CheckpointSaved(progress_ms=progress):
             _save(world, replica, progress)
+
+
+def _port_known(world: World, replica: Replica, at: Instant) -> None:
+    """The last port that was missing lets the programs of all members start: from now on they have their time
+    to become ready."""
+    members, gang = members_of(world, replica), world.gangs[replica.workload]
+    if gang.complete or not is_complete(world, members):
+        return
+    world.gangs[replica.workload] = replace(gang, complete=True)
+    for member in members:
+        if member.state is not State.READY:
+            index.put_replica(world, replace(member, since=at))
+        new_set(world, member.node)
 
 
 def _demand_judged(world: World, event: ev.DemandJudged) -> None:
@@ -472,11 +499,25 @@ def _ended(world: World, replica: Replica, event: ev.ReplicaEnded) -> None:
         if not world.undone[replica.workload]:  # the last one: its standbys can go, and others may begin
             world.agenda.note("workload", replica.workload)
             wake_dependants(world, replica.workload)
-    elif event.how is ev.Ended.FAILED:
+    elif event.how is ev.Ended.FAILED and not _failed_with_its_gang(world, replica):
         _failed(world, replica, workload, event)
     else:
         _gone(world, replica, event.at, event.why or f"it was {event.how}")
     _maybe_idle(world, replica.node, event.at)
+
+
+def _failed_with_its_gang(world: World, replica: Replica) -> bool:
+    """Another member was missing already: then connections break, and the program is not to blame."""
+    gang = world.gangs.get(replica.workload)
+    if not replica.gang or gang is None or replica.gang != gang.generation:
+        return False
+    others = (world.slots.get(slot) for slot in gang.members if slot != replica.slot)
+    return any(
+        slot is not None
+        and slot.phase is Phase.OPEN
+        and not any(world.replicas[name].state in LIVE for name in world.of_slot[slot.id])
+        for slot in others
+    )
 
 
 def _failed(world: World, replica: Replica, workload: Workload, event: ev.ReplicaEnded) -> None:

@@ -220,8 +220,10 @@ def _work(
             new_set(world, replica.node)
         case do.PromoteStandby():
             _promote(world, action, at)
-        case do.RegroupGang(generation=generation, members=members):
+        case do.RegroupGang(generation=generation, members=members, restart=restart):
             for name in members:
+                if restart:
+                    _restart(world, world.replicas[name], at, action.why)
                 replica = world.replicas[name]
                 index.put_replica(world, replace(replica, gang=generation))
                 new_set(world, replica.node)
@@ -261,17 +263,35 @@ def _place(world: World, action: do.PlaceReplica, at: Instant) -> None:
             grace_ms=action.grace_ms,
         ),
     )
-    index.put_slot(world, replace(slot, epoch=action.epoch, last_node=node.id, retry_at=0))
+    slot = replace(slot, epoch=action.epoch, last_node=node.id, last_replica=action.replica, retry_at=0)
+    index.put_slot(world, slot)
     if action.gang:
         _join_gang(world, slot, action.gang, at)
 
 
+def _restart(world: World, replica: Replica, at: Instant, why: str) -> None:
+    """Its program will be stopped and started anew where it is, under a new epoch, with another port."""
+    slot = world.slots[replica.slot]
+    epoch = max(slot.epoch, replica.epoch) + 1
+    index.put_slot(world, replace(slot, epoch=epoch))
+    index.put_replica(world, replace(_anew(replica, at), epoch=epoch, progress_ms=slot.progress_ms))
+    slot_down(world, replica, at, why, struck=False)
+
+
+def _anew(replica: Replica, at: Instant) -> Replica:
+    again = replica.incarnation + 1
+    return replace(replica, state=State.PLACED, since=at, ready_at=0, port=0, incarnation=again)
+
+
 def _promote(world: World, action: do.PromoteStandby, at: Instant) -> None:
     replica, slot = world.replicas[action.replica], world.slots[action.slot]
+    if action.restart:
+        replica = _anew(replica, at)
     ready = replica.state is State.READY
     if ready:
         slot = replace(slot, down_since=0, struck=False)
-    index.put_slot(world, replace(slot, epoch=action.epoch, last_node=replica.node))
+    slot = replace(slot, epoch=action.epoch, last_node=replica.node, last_replica=replica.id)
+    index.put_slot(world, slot)
     index.put_replica(
         world,
         replace(

@@ -1,17 +1,29 @@
 """When does a gang start, go on without a member, wait, or grow?
 
 A training is a gang: between `nodes_min` and `nodes_max` members start together or not at all. It has a
-generation, which changes whenever its membership does; all members of a generation know each other.
+generation, which changes whenever its membership does. Most frameworks fix ranks, world size and addresses
+when a process starts, so in a new generation every member is started anew, where it is and under a new epoch;
+only programs that ask for a signal (`tell`) keep running and are notified.
+
+A generation starts in two steps. Each agent ends what ran before, reserves a port and reports it; when the
+last port is known, all programs start with the same list of members. So nobody starts beside a member of an
+older generation, ranks are a permutation, and no address is missing. A port that is lost between the two
+steps ends its member, and a member that ends makes a new generation: there is no state to get stuck in.
+Refused: ports chosen by the plan. It cannot know what else listens on a node, and a collision would have to
+be found and repaired in the same way.
 
 Losing a member. The gang as a whole is exclusive: it meets again (a new generation) only when every copy of
 the lost member is provably gone, because a stray member of the old generation could still write checkpoints.
 Then, in this order: a warm standby takes the seat; else another node takes it; else the gang goes on with
 fewer, if at least `nodes_min` are left; else the survivors stop and the whole gang waits for room. It does
 not sit on part of its nodes while it waits: two gangs that each hold half of what the other needs would wait
-for ever. The survivors keep their processes and nodes; they resume from the last common checkpoint.
+for ever. The survivors keep their nodes, and resume from the last common checkpoint.
+
+When one member fails, the others usually fail with it, because their connections break. Only the first
+failure of a generation counts against the program (`fold_events`).
 
 Frameworks end with a barrier, so a member that ends well says that all have: then nothing is started any
-more, and what is empty is closed.
+more, and what is empty, or has not begun, is closed.
 
 Growing costs every member a restart, so it happens at most every `gang_grow_ms`.
 """
@@ -19,7 +31,7 @@ Growing costs every member a restart, so it happens at most every `gang_grow_ms`
 from holdfast.core import placement, preempt, reserve, seats
 from holdfast.core.draft import Draft, Unmet
 from holdfast.model import action as do
-from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot
+from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.workload import Spread, Training, Workload
 from holdfast.model.world import Gang, World
 
@@ -34,7 +46,7 @@ def recover(draft: Draft, workload: Workload) -> None:
     members = live_members(draft, workload)
     seated = {member.slot for member in members}
     if any(slot.phase is Phase.DONE for slot in slots):
-        _finish(draft, open_)
+        _finish(draft, workload, open_, members)
         return
     if any(slot.failures >= workload.restart.limit for slot in open_):
         _give_up(draft, workload, open_)
@@ -55,12 +67,17 @@ def recover(draft: Draft, workload: Workload) -> None:
         _start(draft, workload, gang, open_)
 
 
-def _finish(draft: Draft, open_: list[Slot]) -> None:
+def _finish(draft: Draft, workload: Workload, open_: list[Slot], members: list[Replica]) -> None:
     """One member ran to its end: so has the training. Nothing is started for it any more; members that still
-    run will end by themselves, and empty seats are taken away."""
+    run will end by themselves, empty seats are taken away, and those that wait for their peers do so in
+    vain."""
+    complete = draft.world.gangs.get(workload.name, Gang()).complete
+    vain = {} if complete else {each.slot: each for each in members if each.state is not State.READY}
     for slot in open_:
-        if not draft.may_run(slot.id):
+        if slot.id in vain or not draft.may_run(slot.id):
             draft.add(do.CloseSlot(slot=slot.id, why="the training is done"))
+        if slot.id in vain:
+            draft.stop(vain[slot.id], workload, "the training is done")
 
 
 def active_slots(world: World, workload: Workload) -> list[Slot]:
@@ -137,7 +154,7 @@ def _mend(draft: Draft, workload: Workload, gang: Gang, members: list[Replica], 
     generation = gang.generation + 1
     for slot, standby in zip(missing, warm, strict=False):
         why = f"{slot.id} was lost, {standby.id} is warm on {standby.node}"
-        draft.promote(standby, slot, why, gang=generation)
+        draft.promote(standby, slot, why, gang=generation, restart=workload.regroups_by_restart)
     for slot, spot in zip(cold, spots, strict=False):
         draft.place(slot, workload, spot, f"{slot.id} was lost: its place in the gang", gang=generation)
     _regroup(draft, workload, generation, members, f"{_lost(missing)}; the gang goes on with {size}")
@@ -152,7 +169,10 @@ def _regroup(draft: Draft, workload: Workload, generation: int, members: list[Re
     assert isinstance(shape, Training)
     kept = tuple(member.id for member in members)
     why = f"{why} of {shape.nodes_max}"
-    draft.add(do.RegroupGang(workload=workload.name, generation=generation, members=kept, why=why))
+    restart = workload.regroups_by_restart
+    draft.add(
+        do.RegroupGang(workload=workload.name, generation=generation, members=kept, restart=restart, why=why)
+    )
 
 
 def _grow(draft: Draft, workload: Workload, gang: Gang, members: list[Replica], open_: list[Slot]) -> None:

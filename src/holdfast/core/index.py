@@ -260,11 +260,10 @@ def _keep_outdated(world: World, replica: Replica) -> None:
 
 
 def start_timeout(replica: Replica, policy: Policy) -> int:
-    return (
-        policy.replicas.place_timeout_ms
-        if replica.state is State.PLACED
-        else policy.replicas.ready_timeout_ms
-    )
+    """A program that is started anew must have ended first."""
+    rules = policy.replicas
+    limit = rules.place_timeout_ms if replica.state is State.PLACED else rules.ready_timeout_ms
+    return limit + (replica.grace_ms if replica.incarnation else 0)
 
 
 def drop_replica(world: World, replica_id: str) -> Replica:

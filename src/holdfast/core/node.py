@@ -11,6 +11,11 @@ life a shim beside each replica does that). A new epoch of an exclusive seat sta
 dead; of any other it starts beside it, because the old one serves until the new one is ready. An agent that
 restarts adopts what its shims still run. Replicas that are not exclusive are left alone when nobody answers:
 the data path does not need the control plane.
+
+A member of a gang starts in two steps: its port is allotted and reported, and its program starts when the set
+names the ports of all members. When the incarnation of a replica rises, its program is stopped, and its next
+port is allotted only after that has ended. Together: before a program of a new generation starts, all those
+of older ones have ended, on every node.
 """
 
 import enum
@@ -26,7 +31,7 @@ from holdfast.model.units import Instant, Millis
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """A member of the same gang: where it is, as far as that is known."""
+    """A member of the same gang, and where it listens."""
 
     replica: str
     address: str
@@ -43,9 +48,15 @@ class Wanted(msgspec.Struct, frozen=True):
     role: Role = Role.ACTIVE
     gang: int = 0
     resume_ms: Millis = 0
-    peers: tuple[Peer, ...] = ()  # of its gang, itself included, by rank
+    peers: tuple[Peer, ...] = ()  # of its gang, itself included, by rank; none until all ports are known
     needs: Resources = Resources()
     devices: tuple[int, ...] = ()  # which GPUs of its node
+    incarnation: int = 0  # a higher one: its program is to be started anew
+    grace_ms: Millis = 0  # for which it is first asked to stop
+
+    @property
+    def in_gang(self) -> bool:
+        return self.gang > 0 and self.role is Role.ACTIVE
 
 
 class Brief(msgspec.Struct, frozen=True):
@@ -69,6 +80,7 @@ class DesiredSet(msgspec.Struct, frozen=True):
 
 
 class Do(enum.StrEnum):
+    ALLOT = "allot"  # a port, to a member of a gang that does not start yet
     START = "start"
     STOP = "stop"  # ask it to end, kill it at the deadline
     KILL = "kill"
@@ -87,6 +99,8 @@ class Process(msgspec.Struct, frozen=True):
     stopping: bool = False
     fenced: bool = False
     saved_ms: Millis = 0  # as was told last
+    begun: bool = True  # its program runs; otherwise it has a port and waits for those of its peers
+    restarting: bool = False  # stopping, to be started again
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -99,6 +113,7 @@ class Report(msgspec.Struct, frozen=True):
     why: str = ""
     port: int = 0
     proven: bool = True  # ended: nothing of it can run any more
+    incarnation: int = 0
 
 
 class NodeMachine:
@@ -140,16 +155,28 @@ class NodeMachine:
         instructions = self._stop_unwanted(new, now)
         for wanted in new.wanted:
             process = self.processes.get(wanted.replica)
-            if process is not None and process.wanted != wanted and not process.stopping:
-                self.processes[wanted.replica] = msgspec.structs.replace(process, wanted=wanted)
-                instructions.append(Instruction(Do.TELL, wanted))
+            if process is not None and process.begun and not process.stopping:
+                instructions += self._update(process, wanted, now)
         return instructions + self.start_what_can(now)
+
+    def _update(self, process: Process, wanted: Wanted, now: Instant) -> list[Instruction]:
+        """Of a program that runs. The members of a gang are notified when all ports are known again."""
+        if process.wanted.incarnation != wanted.incarnation:
+            self.processes[wanted.replica] = msgspec.structs.replace(process, stopping=True, restarting=True)
+            return [Instruction(Do.STOP, process.wanted, now + wanted.grace_ms)]
+        if process.wanted == wanted or (wanted.in_gang and not wanted.peers):
+            return []
+        self.processes[wanted.replica] = msgspec.structs.replace(process, wanted=wanted)
+        return [Instruction(Do.TELL, wanted)] if _visible(process.wanted) != _visible(wanted) else []
 
     def _stop_unwanted(self, new: DesiredSet, now: Instant) -> list[Instruction]:
         graces = {item.replica: item.grace_ms for item in new.stopping}
         instructions = []
         for name, process in list(self.processes.items()):
-            if name not in self.desired and not process.stopping:
+            if name not in self.desired and not process.begun:
+                del self.processes[name]
+                self._report(Report(name, "ended", Ended.STOPPED, why="it had not begun"))
+            elif name not in self.desired and not process.stopping:
                 self.processes[name] = msgspec.structs.replace(process, stopping=True)
                 instructions.append(Instruction(Do.STOP, process.wanted, now + graces.get(name, 0)))
         for name in graces:
@@ -160,32 +187,49 @@ class NodeMachine:
     def start_what_can(self, now: Instant) -> list[Instruction]:
         """Starts what is wanted, unless it needs a lease that we do not hold or its seat is still taken."""
         instructions = []
-        taken = {process.wanted.slot for process in self.processes.values() if process.wanted.exclusive}
+        taken = {p.wanted.slot for p in self.processes.values() if p.wanted.exclusive and p.begun}
         for wanted in self.desired.values():
-            if wanted.replica in self.processes or wanted.replica in self.finished or wanted.slot in taken:
+            known = self.processes.get(wanted.replica)
+            if (known is not None and known.begun) or wanted.replica in self.finished or wanted.slot in taken:
                 continue
             if wanted.exclusive and now >= self.lease_until:
                 continue
             if wanted.exclusive:
                 taken.add(wanted.slot)
-            self.processes[wanted.replica] = Process(wanted)
-            self._report(Report(wanted.replica, "started"))
-            instructions.append(Instruction(Do.START, wanted))
+            if wanted.in_gang:
+                instructions += self._start_member(known, wanted)
+            else:
+                instructions.append(self._start(Do.START, wanted))
         return instructions
+
+    def _start_member(self, known: Process | None, wanted: Wanted) -> list[Instruction]:
+        """In two steps: a port first, and the program when the ports of all members are known."""
+        if known is None or known.wanted.incarnation != wanted.incarnation:
+            return [self._start(Do.ALLOT, wanted)]
+        if not wanted.peers:
+            return []
+        self.processes[wanted.replica] = Process(wanted)
+        return [Instruction(Do.START, wanted)]
+
+    def _start(self, do: Do, wanted: Wanted) -> Instruction:
+        self.processes[wanted.replica] = Process(wanted, begun=do is Do.START)
+        self._report(Report(wanted.replica, "started", incarnation=wanted.incarnation))
+        return Instruction(do, wanted)
 
     # what the processes do
 
     def given_port(self, replica: str, port: int) -> None:
         """Its port is told together with its start, which nobody has heard of yet."""
+        incarnation = self.incarnation(replica)
         for number, report in enumerate(self.reports):
-            if report.replica == replica and report.what == "started":
+            if (report.replica, report.what, report.incarnation) == (replica, "started", incarnation):
                 self.reports[number] = msgspec.structs.replace(report, port=port)
 
     def became_ready(self, replica: str) -> None:
         process = self.processes.get(replica)
         if process is not None and not process.ready:
             self.processes[replica] = msgspec.structs.replace(process, ready=True)
-            self._report(Report(replica, "ready"))
+            self._report(Report(replica, "ready", incarnation=process.wanted.incarnation))
 
     def saved(self, replica: str, progress_ms: Millis) -> None:
         """Its last checkpoint holds so much work. Only what is more than was told is told."""
@@ -207,6 +251,11 @@ class NodeMachine:
         process = self.processes.pop(replica, None)
         if process is None:
             return []
+        again = process.restarting and not process.fenced and proven and replica in self.desired
+        if again and how is not Ended.DONE:
+            if progress_ms > process.saved_ms:
+                self._report(Report(replica, "saved", progress_ms=progress_ms))
+            return self.start_what_can(now)
         if process.fenced and proven:
             how, why = Ended.FENCED, "the lease ran out"
         elif process.stopping:
@@ -223,7 +272,7 @@ class NodeMachine:
             return []
         instructions = []
         for name, process in list(self.processes.items()):
-            if process.wanted.exclusive and not process.fenced:
+            if process.wanted.exclusive and process.begun and not process.fenced:
                 self.processes[name] = msgspec.structs.replace(process, stopping=True, fenced=True)
                 instructions.append(Instruction(Do.KILL, process.wanted, now))
         return instructions
@@ -233,11 +282,19 @@ class NodeMachine:
         on."""
         heir = NodeMachine(self.lease_ms)
         heir.lease_until = self.lease_until
-        heir.processes = dict(self.processes)
+        heir.processes = {
+            name: msgspec.structs.replace(process, restarting=False)
+            for name, process in self.processes.items()
+            if process.begun
+        }
         heir.finished = dict(self.finished)
         heir.first_report = self.first_report
         heir.reports = list(self.reports)  # exits are kept on disk by the shims
         return heir
+
+    def incarnation(self, replica: str) -> int:
+        process = self.processes.get(replica)
+        return process.wanted.incarnation if process is not None else 0
 
     # reports
 
@@ -259,3 +316,8 @@ class NodeMachine:
         vanished, and a job that was done would be run again."""
         ended = (report.replica for report in self.reports if report.what == "ended")
         return tuple(dict.fromkeys((*self.processes, *ended)))
+
+
+def _visible(wanted: Wanted) -> tuple[object, ...]:
+    """What a program can see of it."""
+    return wanted.role, wanted.epoch, wanted.slot, wanted.gang, wanted.peers

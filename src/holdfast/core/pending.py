@@ -35,7 +35,7 @@ from holdfast.core.placement import Ask
 from holdfast.model.market import key_of
 from holdfast.model.node import Node, NodeState
 from holdfast.model.pool import Offer, Pool
-from holdfast.model.replica import Phase, Replica, Role, Slot, State, replica_id
+from holdfast.model.replica import Phase, Replica, Role, Slot, State, last_of
 from holdfast.model.units import HOUR, Instant, many, seconds
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Service, Sweep, Training, Workload
@@ -210,7 +210,7 @@ def _rollout(draft: Draft, workload: Workload, *, advise: bool) -> Iterator[Wait
     for old in handover.next_to_roll(draft.world, workload):
         slot = draft.world.slots[old.slot]
         if draft.now < slot.retry_at:
-            logs = (f"holdfast logs {replica_id(slot.id, slot.epoch)}",)
+            logs = (f"holdfast logs {last_of(slot)}",)
             failed, again = _failed(slot), f"{AGAIN} {seconds(slot.retry_at - draft.now)}"
             yield Waiting((slot.id,), (f"{first} {old.version}: {failed}", again), logs)
             continue

@@ -38,6 +38,7 @@ from holdfast.model.world import World
 TURNS_MAX = 60  # a rolling update takes three for each replica
 STEPS_MAX = 1_000
 WAITING_MAX = 20  # workloads
+ANY_PORT = 1  # the members of a gang start when their ports are known
 UNTOLD = (*BOOKKEEPING, do.AskPeers, do.AskProvider)  # questions change nothing, and nobody answers here
 
 
@@ -163,8 +164,9 @@ def _obeyed(world: World, slots: Iterable[str], now: Instant) -> Iterator[ev.Eve
             continue
         match replica.state:
             case State.PLACED | State.STARTING:
-                yield ev.ReplicaStarted(at=now, replica=name, node=node)
-                yield ev.ReplicaReady(at=now, replica=name, node=node)
+                number = replica.incarnation
+                yield ev.ReplicaStarted(at=now, replica=name, node=node, port=ANY_PORT, incarnation=number)
+                yield ev.ReplicaReady(at=now, replica=name, node=node, incarnation=number)
             case State.STOPPING:
                 yield ev.ReplicaEnded(at=now, replica=name, node=node, how=ev.Ended.STOPPED)
             case State.READY | State.LOST:

@@ -98,8 +98,8 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             return node, f" {offer}"
         case do.TakeWay(workload=name, way=way):
             return name, f" {way}"
-        case do.RegroupGang(workload=name, generation=generation):
-            return name, f" generation {generation}"
+        case do.RegroupGang(workload=name, generation=generation, restart=restart):
+            return name, f" generation {generation}" + (", all start anew" if restart else "")
         case (
             do.AddSlot(slot=slot)
             | do.CloseSlot(slot=slot)

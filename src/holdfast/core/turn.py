@@ -25,7 +25,7 @@ import msgspec
 
 from holdfast.core import check, detect, fold
 from holdfast.core.decide import decide
-from holdfast.core.desired import members_of
+from holdfast.core.desired import is_complete, members_of
 from holdfast.core.detect import Senses
 from holdfast.model import action as do
 from holdfast.model.event import Event, NodeJoined, NodeTerminated, PolicyApplied, ReplicaStarted
@@ -160,10 +160,18 @@ def _generation(world: World, name: str) -> int:
 
 
 def _peers_to_tell(world: World, event: Event) -> Iterator[str]:
-    """A member of a gang was given its port: the nodes of all members are told."""
-    if isinstance(event, ReplicaStarted) and event.port and event.replica in world.replicas:
-        for member in members_of(world, world.replicas[event.replica]):
-            yield member.node
+    """A gang is complete, by the last port that was missing or the return of a member: all its nodes need to
+    know."""
+    names: Iterable[str] = ()
+    if isinstance(event, ReplicaStarted) and event.port:
+        names = (event.replica,)
+    elif isinstance(event, NodeJoined):
+        names = world.on_node.get(event.node, ())
+    for name in names:
+        if name in world.replicas and world.replicas[name].gang:
+            members = members_of(world, world.replicas[name])
+            if is_complete(world, members):
+                yield from (member.node for member in members)
 
 
 def _listen(mind: Mind, event: Event, now: Instant) -> None:

@@ -125,7 +125,9 @@ class WorkloadDocument(WorkloadFields):
         description="how to tell that it still works; if it does not, it is stopped and counts as failed",
     )
     tell: Annotated[str, SIGNAL] = Field(
-        "", description="a signal it wants when its role, epoch or gang changes; none"
+        "",
+        description="a signal it wants when its role, epoch or gang changes; none: the members of a training "
+        "are started anew, others find it in their state file",
     )
     paused: Annotated[bool, FLAG] = Field(False, description="wanted, but not now")
 

@@ -43,15 +43,30 @@ In its environment, besides what `env` says:
 | `HOLDFAST_INDEX` | the number of its slot, from 0: which task of a sweep |
 | `HOLDFAST_EPOCH` | rises with every new copy in its slot: to fence its writes |
 | `HOLDFAST_ROLE` | active or standby |
-| `HOLDFAST_STATE_FILE` | JSON with role, epoch and gang, rewritten when they change (see `tell`) |
+| `HOLDFAST_STATE_FILE` | JSON of what may change: role, epoch, and a training's membership (see below) |
 | `HOLDFAST_PROGRESS_FILE` | where it writes how many milliseconds of work its last checkpoint holds |
 | `HOLDFAST_CHECKPOINT_DIR` | a folder that its next copy finds again |
-| `HOLDFAST_RANK`, `HOLDFAST_WORLD_SIZE`, `HOLDFAST_PEERS` | in a training: its number, how many, and where |
+| `HOLDFAST_RANK`, `HOLDFAST_WORLD_SIZE` | in a training: its number, and how many there are |
+| `HOLDFAST_PEERS` | in a training: `address:port` of each member, by rank |
+| `RANK`, `WORLD_SIZE`, `LOCAL_RANK` | in a training: the same, as PyTorch and others read it |
+| `MASTER_ADDR`, `MASTER_PORT` | in a training: the node of rank 0, and the `PORT` of rank 0 |
 | `CUDA_VISIBLE_DEVICES` | the GPUs it was given |
 
 A job, a training and a task of a sweep run in a PID namespace of their own where the node can make one:
 process ids are small, `/proc` shows their own processes, mounts they make are theirs, and with an agent that
 is not root programs that change the user (`sudo`) do not work. All of it ends with the replica.
+
+The members of a training start when the ports of all are known. When it loses a member, or grows, it gets a
+new generation: every member is stopped (`stop_grace`) and, when all have ended, started anew where it is,
+with a higher epoch and the new ranks. With `tell` the members keep running, get that signal, and read `gang`
+(the generation), `rank`, `world_size`, `peers`, `master_addr` and `master_port` in the state file.
+
+`torch.distributed.init_process_group("gloo", init_method="env://")` needs nothing more. With `torchrun`:
+
+```sh
+torchrun --nnodes $HOLDFAST_WORLD_SIZE --node-rank $HOLDFAST_RANK \\
+  --master-addr $MASTER_ADDR --master-port $MASTER_PORT --nproc-per-node 8 train.py
+```
 
 ## How `cpus` and `memory` are kept
 

@@ -141,14 +141,18 @@ class PromoteStandby(Deed, frozen=True):
     epoch: int
     gang: int = 0
     resume_ms: Millis = 0
+    restart: bool = False  # its program is started anew in its new role
 
 
 class RegroupGang(Deed, frozen=True):
-    """The gang goes on with these members: they meet again and resume from their last common checkpoint."""
+    """The gang goes on with these members in a new generation: they resume from their last common checkpoint.
+    With `restart` their programs are started anew where they are, each under a new epoch; without it they are
+    sent a signal and keep running."""
 
     workload: str
     generation: int
     members: tuple[str, ...]  # replicas
+    restart: bool = False
 
 
 class Proof(enum.StrEnum):

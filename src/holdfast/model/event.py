@@ -135,11 +135,13 @@ class ReplicaStarted(Happened, frozen=True):
     replica: str
     node: str
     port: int = 0  # the one it was given, on its node
+    incarnation: int = 0
 
 
 class ReplicaReady(Happened, frozen=True):
     replica: str
     node: str
+    incarnation: int = 0
 
 
 class ReplicaEnded(Happened, frozen=True):

@@ -48,6 +48,7 @@ class Slot(msgspec.Struct, frozen=True):
     progress_ms: Millis = 0  # work that its last checkpoint holds
     last_node: str = ""
     why: str = ""
+    last_replica: str = ""  # the last one that filled it
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -71,6 +72,7 @@ class Replica(msgspec.Struct, frozen=True):
     port: int = 0  # on its node; 0: not known yet
     grace_ms: Millis = 0  # from being asked to stop to being killed, when its workload is deleted
     unproven: bool = False  # LOST by its own agent's word: its shim is gone, and it may still run
+    incarnation: int = 0  # rises each time its program must be started anew where it is
 
 
 def slot_id(workload: str, index: int, role: Role = Role.ACTIVE) -> str:
@@ -79,3 +81,9 @@ def slot_id(workload: str, index: int, role: Role = Role.ACTIVE) -> str:
 
 def replica_id(slot: str, epoch: int) -> str:
     return f"{slot}.{epoch}"
+
+
+def last_of(slot: Slot) -> str:
+    """The last replica that filled it; empty: none did. Slots journalled before this was
+    noted do not name it."""
+    return slot.last_replica or (replica_id(slot.id, slot.epoch) if slot.epoch else "")

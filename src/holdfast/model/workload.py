@@ -116,6 +116,12 @@ class Workload(msgspec.Struct, frozen=True):
         gone."""
         return not isinstance(self.shape, Service)
 
+    @property
+    def regroups_by_restart(self) -> bool:
+        """Are the members of its gang started anew when the membership changes? Programs that ask for a
+        signal keep running and read the new membership from their state file."""
+        return isinstance(self.shape, Training) and not (self.program and self.program.tell)
+
 
 class Version(msgspec.Struct, frozen=True):
     """What ran under an earlier version of a workload."""

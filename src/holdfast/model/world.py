@@ -55,6 +55,7 @@ class Gang(msgspec.Struct, frozen=True):
     generation: int = 0
     members: tuple[str, ...] = ()  # slots
     since: Instant = 0
+    complete: bool = False  # the port of every member is known: their programs may start
 
 
 class World:

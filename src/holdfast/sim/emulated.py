@@ -206,7 +206,9 @@ class EmulatedAgent(asyncio.Protocol):
     def _carry_out(self, instructions: list[Instruction], now: int) -> None:
         for instruction in instructions:
             replica = instruction.wanted.replica
-            if instruction.do is Do.START:
+            if instruction.do is Do.ALLOT:
+                self.machine.given_port(replica, self.port)
+            elif instruction.do is Do.START:
                 self.machine.given_port(replica, self.port)
                 self.machine.became_ready(replica)
             elif instruction.do in (Do.STOP, Do.KILL):

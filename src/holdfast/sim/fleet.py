@@ -28,6 +28,7 @@ SLOW_DELAY_MS = 400
 SLOW_SPEED = 0.4
 GRAY_FAILS_AFTER_MS = 3 * SECOND
 RETRY_MS = 1 * SECOND
+PORTS = (20_000, 29_999)
 GIVE_UP_LINK_MS = 5 * SECOND  # an agent that hears nothing for so long connects anew
 
 
@@ -43,7 +44,7 @@ class Fleet:
         self.active: dict[
             str, dict[str, list[Process]]
         ] = {}  # workload -> slot -> processes in the active role
-        self.started = 0
+        self.started = self.allotted = 0
         # the control side listens here
         self.hello: Callable[[Host], None] = lambda host: None
         self.link_closed: Callable[[Host], None] = lambda host: None
@@ -271,6 +272,10 @@ class Fleet:
                     self._stopped(host, wanted.replica, self._number(host, wanted.replica))
                 case Do.TELL:
                     self._tell(host, instruction)
+                case Do.ALLOT:
+                    self.allotted += 1
+                    host.machine.given_port(wanted.replica, PORTS[0] + self.allotted % (PORTS[1] - PORTS[0]))
+                    self.report_soon(host)
 
     def _workload_of(self, slot: str) -> str:
         return slot.rsplit("/", 1)[0]
@@ -378,6 +383,7 @@ class Fleet:
         members = self.members(workload.name)
         homes = [self.hosts.get(member.node) for member in members]
         whole = process in members and all(member.ready for member in members)
+        whole = whole and len(members) == len(process.wanted.peers)
         awake = all(home is not None and not home.frozen for home in homes)
         if not (whole and awake) or len(members) < workload.shape.nodes_min:
             return 0.0

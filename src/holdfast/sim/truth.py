@@ -65,6 +65,27 @@ class Truth:
         if wanted.epoch <= self.epochs.get(wanted.slot, 0):
             self.violated(f"{wanted.slot} started with epoch {wanted.epoch} again")
         self.epochs[wanted.slot] = wanted.epoch
+        if wanted.gang:
+            self._meets(process)
+
+    def _meets(self, process: Process) -> None:
+        """All members that run are of one generation, each with a rank of its own and the same list of
+        members, in which no port is missing."""
+        wanted = process.wanted
+        names = [peer.replica for peer in wanted.peers]
+        if wanted.replica not in names or any(not peer.port for peer in wanted.peers):
+            self.violated(f"{wanted.replica} starts with the members {', '.join(names) or 'unknown'}")
+        restarts = self.fleet.workloads[process.workload].regroups_by_restart
+        running = (each for seat in self.fleet.active[process.workload].values() for each in seat)
+        for other in running:
+            if other is process or not self._may_run(other):
+                continue
+            same = other.wanted.gang == wanted.gang
+            if same and (other.wanted.peers != wanted.peers or other.wanted.replica == wanted.replica):
+                self.violated(f"{wanted.replica} and {other.wanted.replica} disagree about their gang")
+            if restarts and not same:
+                there = f"{other.wanted.replica} of generation {other.wanted.gang} runs on {other.node}"
+                self.violated(f"{wanted.replica} starts in generation {wanted.gang}, and {there}")
 
     def _is_a_seat(self, process: Process) -> None:
         """A service that scales has at most so many seats, however many copies are in one for a moment."""
@@ -110,6 +131,12 @@ class Truth:
         slots = self.fleet.active.get(workload, {})
         return sum(any(self._serves(process) for process in processes) for processes in slots.values())
 
+    def _meets_in_full(self, workload: Workload) -> bool:
+        """Every member of its newest generation is ready, and there are as many as each was given."""
+        members = self.fleet.members(workload.name)
+        sizes = {len(member.wanted.peers) for member in members}
+        return sizes == {len(members)} and all(self._serves(member) for member in members)
+
     def _serves(self, process: Process) -> bool:
         host = self.fleet.hosts.get(process.node)
         return process.ready and host is not None and host.powered and not host.frozen
@@ -146,7 +173,8 @@ class Truth:
         if stretch.over:
             return
         count = self.ready(name)
-        up = count >= self.needed(workload)
+        gang = isinstance(workload.shape, Training)
+        up = self._meets_in_full(workload) if gang else count >= self.needed(workload)
         if self.keep_history:
             stretch.ready.append((self.kernel.now, count))
         unwanted = workload.paused or name in self.deleted
