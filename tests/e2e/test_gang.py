@@ -2,7 +2,6 @@
 generation, with right ranks and addresses, goes on from its checkpoint, and ends as done."""
 
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ def generation(folder: Path, word: str, size: int, above: int = 0) -> list[dict[
     """The members of the newest generation, by rank, when so many have met; empty: not yet."""
     found = said(folder, word)
     newest = max((each["gang"] for each in found), default=0)
-    members = {each["pid"]: each for each in found if each["gang"] == newest}
+    members = {each["me"]: each for each in found if each["gang"] == newest}
     return list(members.values()) if newest > above and len(members) == size else []
 
 
@@ -53,6 +52,10 @@ def agree(members: list[dict[str, Any]]) -> None:
     for each in members:
         assert addresses[int(each["RANK"])].rpartition(":")[2] == each["PORT"] != "0"
         assert f"{each['MASTER_ADDR']}:{each['MASTER_PORT']}" == addresses[0]
+
+
+def kill_member(folder: Path, member: dict[str, Any]) -> None:
+    kill(replicas(folder)[member["replica"]].program)
 
 
 def until_ready(up: Started, count: int) -> dict[str, Any]:
@@ -78,10 +81,10 @@ def test_all_members_start_anew_when_one_is_killed_and_the_end_is_done(ground: G
     agree(first)
     until(lambda: len(said(up.folder, "saved")) > 5, "checkpoints are written")
     victim = next(each for each in first if each["RANK"] == "1")
-    kill(victim["pid"])
+    kill_member(up.folder, victim)
     second = until(lambda: generation(up.folder, "start", 3, above=first[0]["gang"]), "three start again")
     agree(second)
-    assert {each["pid"] for each in first}.isdisjoint(each["pid"] for each in second)
+    assert {each["me"] for each in first}.isdisjoint(each["me"] for each in second)
     assert until_ready(up, 3)["gang"] == second[0]["gang"]
     before = said(up.folder, "saved")[-1]["step"]
     up.apply(member(up.folder, before + 20))
@@ -132,7 +135,7 @@ def test_an_agent_that_is_killed_while_members_start_anew_leaves_one_generation(
     until_ready(up, 3)
     victim = next(each for each in first if each["RANK"] == "0")
     agents = [pid for pid, words in processes(up.folder / "nodes").items() if "-m holdfast.agent" in words]
-    kill(victim["pid"])
+    kill_member(up.folder, victim)
     until(lambda: any("RegroupGang" in line for line in up.history(workload="gang")), "it regroups")
     kill(*agents)
     second = until(lambda: generation(up.folder, "start", 3, above=first[0]["gang"]), "three start again")
@@ -147,7 +150,7 @@ def test_a_control_plane_that_is_killed_while_members_start_anew_goes_on(ground:
     plane.apply(member(plane.folder, A_LOT))
     first = until(lambda: generation(plane.folder, "start", 3), "three start")
     until_ready(plane, 3)
-    kill(next(each["pid"] for each in first if each["RANK"] == "2"))
+    kill_member(ground.folder, next(each for each in first if each["RANK"] == "2"))
     until(lambda: len(replicas(ground.folder)) < 3, "it is gone")
     plane.kill()
     port = plane.url.rpartition(":")[2].rstrip("/")
@@ -164,10 +167,10 @@ def test_members_that_ask_for_a_signal_keep_running_and_read_the_new_membership(
     first = until(lambda: generation(up.folder, "meets", 3), "three meet")
     until_ready(up, 3)
     victim = next(each for each in first if each["rank"] == 1)
-    kill(victim["pid"], number=signal.SIGKILL)
+    kill_member(up.folder, victim)
     second = until(lambda: generation(up.folder, "meets", 3, above=first[0]["gang"]), "three meet again")
     assert sorted(each["rank"] for each in second) == [0, 1, 2]
     assert {each["world_size"] for each in second} == {3}
     assert len({tuple(each["peers"]) for each in second}) == 1
     assert not any(peer.endswith(":0") for each in second for peer in each["peers"])
-    assert len({each["pid"] for each in first} & {each["pid"] for each in second}) == 2, "two kept running"
+    assert len({each["me"] for each in first} & {each["me"] for each in second}) == 2, "two kept running"

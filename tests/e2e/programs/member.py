@@ -13,6 +13,7 @@ import sys
 import time
 
 path, steps = sys.argv[1], int(sys.argv[2])
+me = os.urandom(8).hex()  # its process id may be that of a namespace, which others have too
 changed = True
 
 
@@ -28,7 +29,12 @@ log = os.open(f"{path}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
 def say(word: str, **more: object) -> None:
-    os.write(log, (json.dumps({"word": word, "pid": os.getpid(), **more}) + "\n").encode())
+    os.write(
+        log,
+        (
+            json.dumps({"word": word, "me": me, "replica": os.environ["HOLDFAST_REPLICA"], **more}) + "\n"
+        ).encode(),
+    )
 
 
 def membership() -> dict[str, object]:
