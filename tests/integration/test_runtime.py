@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent import procfs
+from holdfast.agent.spawn import spawn_shim
 from holdfast.core.node import Peer, Report, Wanted
 from holdfast.model.event import Ended
 from holdfast.model.program import Probe
@@ -585,6 +586,18 @@ async def test_a_broken_folder_is_cleared_away(rig: Rig, damage: bytes) -> None:
         assert list((rig.root / "replicas").iterdir()) == []
         await node.start(("true",))
         assert (await node.exit()).how is Ended.DONE
+
+
+async def test_a_shim_that_dies_at_once_is_a_failure_too(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spawn(folder: str, listener: int, env: dict[str, str]) -> tuple[int, int]:
+        pid, report = spawn_shim(folder, listener, env)
+        os.kill(pid, signal.SIGKILL)  # long before it has said who it is
+        return pid, report
+
+    monkeypatch.setattr("holdfast.agent.processes.spawn_shim", spawn)
+    async with rig.node() as node:
+        await node.start(("sleep", "1000"))
+        assert await node.exit() == Exit(NAME, Ended.FAILED, "its shim was killed")
 
 
 async def test_a_program_that_kills_its_shim_has_failed_so_that_it_is_not_tried_again_at_once(

@@ -377,7 +377,7 @@ class ProcessRuntime:
             how, why = Ended(stop.get("how", Ended.STOPPED)), stop.get("why", f"asked to stop: {why}")
         elif self._before_boot(replica):
             how, why = Ended.STOPPED, "the machine was restarted"
-        elif not replicas.running(folder)[0]:
+        elif not replica.shim and not replicas.running(folder)[0]:
             how, why = Ended.STOPPED, "its agent ended before it was started"
         return Exit(replica.name, how, why, replicas.progress(replica.folders))
 

@@ -12,7 +12,7 @@ import numpy as np
 from holdfast.core.node import DesiredSet, Do, Instruction, NodeMachine
 from holdfast.model.action import LaunchNode
 from holdfast.model.event import Ended
-from holdfast.model.node import Answer
+from holdfast.model.node import Answer, Fencing
 from holdfast.model.place import Level
 from holdfast.model.replica import Role
 from holdfast.model.units import NEVER, SECOND, Instant, Millis
@@ -45,6 +45,7 @@ class Fleet:
             str, dict[str, list[Process]]
         ] = {}  # workload -> slot -> processes in the active role
         self.started = self.allotted = 0
+        self.fencing: dict[str, Fencing] = {}  # by pool
         # the control side listens here
         self.hello: Callable[[Host], None] = lambda host: None
         self.link_closed: Callable[[Host], None] = lambda host: None
@@ -64,11 +65,13 @@ class Fleet:
         if host is None:
             row = self.wire.add()
             host = Host(request, NodeMachine(self.lease_ms), row, self.kernel.now)
+            host.fencing = self.fencing.get(request.pool, Fencing.KERNEL)
+            host.contains = host.fencing is Fencing.KERNEL
             self.hosts[host.id] = host
             self.by_row.append(host)
         else:
             host.machine = NodeMachine(self.lease_ms)
-            host.powered = host.agent_up = True
+            host.powered = host.agent_up = host.shims = True
             host.frozen = host.gray = host.slow = False
             host.well_since = self.kernel.now
             self.wire.extra[host.row] = 0
@@ -97,6 +100,15 @@ class Fleet:
         self._drop_processes(host)
         self._fall_silent(host)
         self.link_closed(host)
+
+    def kill_agent_and_shims(self, host: Host) -> None:
+        """Only them: where the kernel does not contain it, what they started lives on, and no lease ends
+        it."""
+        if host.contains:
+            self.kill(host)
+            return
+        host.shims = False
+        self.stop_agent(host)
 
     def freeze(self, host: Host) -> None:
         host.frozen = True
@@ -211,7 +223,7 @@ class Fleet:
 
     def check_lease(self, host: Host) -> None:
         """The shims' watch over the lease; they do it without the agent too."""
-        if host.powered and not host.frozen:
+        if host.powered and not host.frozen and host.shims:
             host.machine.lease_until = int(self.wire.lease_until[host.row])
             over = host.machine.lease_ran_out(self.kernel.now)
             if over:

@@ -17,7 +17,9 @@ class Host:
         self.frozen = False
         self.gray = False
         self.slow = False
-        self.fencing = Fencing.KERNEL
+        self.fencing = Fencing.KERNEL  # as its agent says
+        self.contains = True  # and as it is: what runs dies with its shims
+        self.shims = True
         self.connected = False
         self.follows = ""  # the control plane it is connected to
         self.session = 0
@@ -37,6 +39,6 @@ class Host:
     def answers_probe(self) -> Answer:
         if not self.powered or self.frozen:
             return Answer.TIMEOUT
-        if self.agent_up or self.processes:  # a shim answers for an agent that is away
+        if self.agent_up or (self.processes and self.shims):  # a shim answers for an agent that is away
             return Answer.REACHED
         return Answer.REFUSED

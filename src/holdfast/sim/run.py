@@ -94,6 +94,7 @@ class Simulation:
     def _set_up(self) -> None:
         for setup in self.scenario.pools:
             name = setup.pool.provider
+            self.fleet.fencing[setup.pool.name] = setup.fencing
             if name not in self.providers:
                 traits = self.scenario.providers.get(name, ProviderTraits())
                 provider = SimProvider(name, traits, self.kernel, str(self.seed))
@@ -151,6 +152,7 @@ class Simulation:
                     offer=offer.name,
                     place=offer.place,
                     capacity=offer.capacity,
+                    fencing=host.fencing,
                 )
             )
         return events

@@ -6,6 +6,7 @@ import enum
 import msgspec
 
 from holdfast.model.gateway import Limits
+from holdfast.model.node import Fencing
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant, Millis
@@ -155,6 +156,7 @@ class PoolSetup(msgspec.Struct, frozen=True):
     repair_ms: Millis = 10 * MINUTE  # and, if they cannot be replaced, return after this
     preempt_every_ms: Millis = 0  # spot nodes are taken about so often
     market: Market | None = None  # what can be had when; none: anything, at the pool's prices
+    fencing: Fencing = Fencing.KERNEL  # what its nodes say ends a replica whose shim was killed
 
 
 class WorkloadSetup(msgspec.Struct, frozen=True):
