@@ -104,6 +104,10 @@ def test_no_transcript_is_without_its_story() -> None:
 
 
 CLAIMS: dict[str, Callable[[Told], bool]] = {
+    # what is restarted runs again: a service without a gap, exclusive work after it was stopped
+    "started-anew": lambda told: (
+        told.has("web", "never down") and told.has("gang/0.2", "ready") and told.has("count/0.2", "done")
+    ),
     # what has been down is up again, elsewhere
     "one-node-dies": lambda told: told.at("ready on std-d") - told.at("loses power") < 6,
     "a-rack-dies": lambda told: told.result.nodes_lost == 4,
