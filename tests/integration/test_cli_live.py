@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import self_signed
-from tests.cli_rig import Holdfast, Told, called, without_environment
+from tests.cli_rig import Holdfast
 from tests.live_fleet import PATIENCE_S, running
 
 TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\n"
@@ -29,18 +29,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with running(folder, "up", "--nodes", "3") as said:
         assert len(said["nodes"]) == 3
         yield folder
-
-
-@pytest.fixture
-def holdfast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Holdfast:
-    without_environment(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-
-    def run(folder: Path, *words: object) -> Told:
-        monkeypatch.setenv("HOLDFAST_DIR", str(folder))
-        return called(capsys, monkeypatch, *words)
-
-    return run
 
 
 def until(look: Callable[[], bool]) -> None:

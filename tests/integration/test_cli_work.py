@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_rig import Holdfast, Told, called, without_environment
+from tests.cli_rig import Holdfast
 from tests.live_fleet import PATIENCE_S, running
 
 TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\nrestart: { limit: 1 }\n"
@@ -22,18 +22,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("fleet") / "state"
     with running(folder, "up", "--nodes", "2"):
         yield folder
-
-
-@pytest.fixture
-def holdfast(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Holdfast:
-    without_environment(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-
-    def run(folder: Path, *words: object) -> Told:
-        monkeypatch.setenv("HOLDFAST_DIR", str(folder))
-        return called(capsys, monkeypatch, *words)
-
-    return run
 
 
 def job(folder: Path, name: str, command: str) -> Path:

@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli_rig import Holdfast
-from tests.integration.test_cli_live import TINY, holdfast, until, write
+from tests.integration.test_cli_live import TINY, until, write
 from tests.live_fleet import PATIENCE_S, running
 
 LINES, WIDTH = 1_000_000, 30
-
-__all__ = ["holdfast"]
 
 
 @pytest.fixture(scope="module")

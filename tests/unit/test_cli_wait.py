@@ -260,3 +260,19 @@ def test_while_one_waits_only_changes_are_told_and_not_that_time_goes_by(
     lines = told.err.splitlines()
     assert len([line for line in lines if "no room" in line]) == 2
     assert len(lines) <= 4
+
+
+def test_a_training_that_ended_with_fewer_members_than_it_could_have_had_is_done(holdfast: Holdfast) -> None:
+    looks = itertools.count()
+
+    def answer(method: str, path: str) -> Answer:
+        if path.startswith("/v1/events"):
+            return STREAM
+        runs = "count/1.1" if next(looks) < 3 else ""
+        seats = [seat("done"), replace(seat("done" if not runs else "open"), replica=runs)]
+        return gives(workload("count", "training", wanted=4, done=1 if runs else 2, seats=seats))
+
+    with listening(answer) as server:
+        told = holdfast("wait", "count", "--timeout", "60s", "--url", server.url)
+    assert (told.code, told.out) == (0, "count is done\n")
+    assert next(looks) > 3

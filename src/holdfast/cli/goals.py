@@ -80,9 +80,17 @@ def done(api: "Client", name: str) -> Look:
         if workload.failed and workload.failed + workload.done >= _ends(workload):
             raise failure(workload)
         far = how_far(workload, workload.ready, 0)
-        return Seen(workload.done >= workload.wanted > 0 and not workload.failed, far)
+        return Seen(_is_done(workload) and not workload.failed, far)
 
     return look
+
+
+def _is_done(workload: Workload) -> bool:
+    """A training may have ended with fewer members than it could have had: it is done when one member says
+    so and none runs any more."""
+    if workload.kind == "training":
+        return workload.done > 0 and not any(seat.replica for seat in workload.seats)
+    return workload.done >= workload.wanted > 0
 
 
 def _ends(workload: Workload) -> int:
