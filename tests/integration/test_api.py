@@ -257,6 +257,20 @@ async def test_applies_at_the_same_time_each_raise_the_version() -> None:
         assert (await api.get("/v1/workloads/web"))["command"][-1] == f"other{last}"
 
 
+async def test_a_workload_that_waits_for_what_nobody_knows_is_refused_by_apply_and_plan() -> None:
+    async with served() as api:
+        wrong = WEB + "after: [nonesuch]\n"
+        problem = await api.apply(wrong, 422)
+        assert problem["problems"] == ["web.after: there is no workload nonesuch"]
+        answered(await api.client.post("/v1/plan", content=wrong, headers=YAML), 422)
+        assert await api.get("/v1/workloads") == []
+        await api.apply(WEB + "after: [once]\n---\n" + ONCE)
+        circle = await api.apply(ONCE + "after: [web]\n", 422)
+        assert circle["problems"] == [
+            "once.after: expected an order without circles, got once -> web -> once"
+        ]
+
+
 async def test_a_workload_cannot_become_one_of_another_kind() -> None:
     async with served() as api:
         await api.apply(WEB)

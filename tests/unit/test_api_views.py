@@ -100,7 +100,7 @@ def test_a_workload_that_waits_for_others_names_those_that_are_not_settled() -> 
         Workload("web", Service(1), after=("data", "gone")),
     ):
         fold.observe(made, WorkloadApplied(at=1, workload=workload))
-    assert Tally(made, made.workloads["web"], NOW).why() == "waits for data"
+    assert Tally(made, made.workloads["web"], NOW).why() == "waits for data, gone, which was deleted"
 
 
 def test_standbys_are_counted_apart_and_done_seats_are_not_missing() -> None:

@@ -504,7 +504,20 @@ def test_what_waits_for_others_names_them() -> None:
         "it starts when job is done",
         "it starts when db is ready",
         "it starts when all is done, of which 3 are not",
+        "it waits for gone, which was deleted",
     )
+    assert workload(play).would_help == ("apply gone again, or web without it",)
+
+
+def test_what_waits_for_a_job_that_failed_says_so() -> None:
+    play = played("a")
+    play.apply(Workload("job", Job(), restart=Restart(limit=1)), Workload("web", Service(1), after=("job",)))
+    play.obey()
+    play.tell(ev.ReplicaEnded(at=play.now, replica="job/0.1", node="a", how=ev.Ended.FAILED, why="exit 1"))
+    play.later(MINUTE)
+    told = workload(play)
+    assert told.because == ("it starts when job, which failed, is done",)
+    assert told.would_help == ("holdfast logs job",)
 
 
 def test_a_seat_that_backs_off_says_why_and_until_when() -> None:

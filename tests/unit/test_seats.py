@@ -200,9 +200,26 @@ def test_what_waits_for_a_service_starts_when_the_service_is_ready() -> None:
     assert list(play.running("app")) == ["app/0.1"]
 
 
-def test_what_waits_for_a_deleted_workload_waits_no_more() -> None:
+def test_what_waits_for_a_deleted_workload_waits_until_it_is_there_again_and_done() -> None:
     play = fixed("a")
     play.apply(workload("first", Job()), workload("then", Job(), after=("first",)))
+    play.obey()
+    delete(play, "first")
+    play.obey()
+    assert play.running("then") == {}
+    play.apply(workload("first", Job()))
+    play.obey()
+    assert play.running("then") == {}
+    play.end(next(iter(play.running("first"))), Ended.DONE)
+    play.obey()
+    assert list(play.running("then")) == ["then/0.1"]
+
+
+def test_what_has_started_goes_on_when_what_it_waited_for_is_deleted() -> None:
+    play = fixed("a")
+    play.apply(workload("first", Job()), workload("then", Job(), after=("first",)))
+    play.obey()
+    play.end("first/0.1", Ended.DONE)
     play.obey()
     delete(play, "first")
     play.obey()

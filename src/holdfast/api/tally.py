@@ -3,7 +3,7 @@
 A few words for a list of many workloads; `core.explain` looks more closely at one.
 """
 
-from holdfast.core import pending
+from holdfast.core import dependencies, pending
 from holdfast.core.desired import is_ready
 from holdfast.core.seats import by_load, may_start, settled
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
@@ -87,7 +87,8 @@ class Tally:
         if of.paused:
             return "paused"
         if not self.slots and not may_start(self.world, of):
-            return f"waits for {', '.join(name for name in of.after if not settled(self.world, name))}"
+            others = [name for name in of.after if not settled(self.world, name)]
+            return f"waits for {', '.join(self._dependency(name) for name in others)}"
         parts = []
         if self.failed:
             parts.append(f"{self.failed} gave up{_because(self.why_failed)}")
@@ -103,6 +104,10 @@ class Tally:
         if self.outdated:
             parts.append(self._rollout())
         return ", ".join(parts)
+
+    def _dependency(self, name: str) -> str:
+        trouble = dependencies.trouble(self.world, name)
+        return f"{name}, which {trouble}" if trouble else name
 
     def _rollout(self) -> str:
         still = f"{self.outdated} still of an older version than {self.workload.version}"

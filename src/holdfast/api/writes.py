@@ -24,7 +24,7 @@ from holdfast.api.said import gives, takes_text
 from holdfast.control import trial
 from holdfast.control.plane import Plane
 from holdfast.control.trial import Found
-from holdfast.core import differences, revise
+from holdfast.core import dependencies, differences, revise
 from holdfast.core.explain_scale import scale_of
 from holdfast.core.preview import Preview, preview, twin
 from holdfast.core.signals import SOURCES_MAX, true
@@ -170,6 +170,10 @@ def _as_yaml(text: str) -> str:
 
 
 def _changes(world: World, wanted: list[Wanted], now: Instant, actor: str = "") -> Iterator[Change]:
+    problems = list(dependencies.problems(world, [each for each in wanted if isinstance(each, Workload)]))
+    if problems:
+        what = "a workload waits for what it cannot wait for"
+        raise Refused(422, what, "nothing was changed; put `after` right", problems=problems)
     for each in wanted:
         match each:
             case Workload():

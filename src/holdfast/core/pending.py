@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.core import (
     capacity,
+    dependencies,
     failover,
     fencing,
     gang,
@@ -98,17 +99,24 @@ def _whole(draft: Draft, workload: Workload) -> Waiting | None:
         return Waiting((), (f"{name} is paused",), (f"holdfast resume {name}",))
     if not seats.may_start(world, workload):
         others = [other for other in workload.after if not seats.settled(world, other)]
-        return Waiting((), tuple(_unsettled(world, other) for other in others))
+        because = tuple(_unsettled(world, other) for other in others)
+        gone = [other for other in others if other not in world.workloads]
+        helps = [f"apply {other} again, or {name} without it" for other in gone]
+        failed = (other for other in others if dependencies.trouble(world, other) == "failed")
+        return Waiting((), because, (*helps, *(f"holdfast logs {other}" for other in failed)))
     return None
 
 
 def _unsettled(world: World, name: str) -> str:
-    other = world.workloads[name]
+    other, trouble = world.workloads.get(name), dependencies.trouble(world, name)
+    which = f"{name}, which {trouble}," if trouble else name
+    if other is None:
+        return f"it waits for {name}, which was deleted"
     if isinstance(other.shape, Service):
-        return f"it starts when {name} is ready"
+        return f"it starts when {which} is ready"
     left = len(world.undone.get(name, ()))
     of = f", of which {left} {'is' if left == 1 else 'are'} not" if not isinstance(other.shape, Job) else ""
-    return f"it starts when {name} is done{of if left else ''}"
+    return f"it starts when {which} is done{of if left else ''}"
 
 
 # what stops a seat

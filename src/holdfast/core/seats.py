@@ -71,8 +71,8 @@ def may_start(world: World, workload: Workload) -> bool:
 def settled(world: World, name: str) -> bool:
     """Done; or, for a service, ready."""
     other, slots = world.workloads.get(name), world.of_workload.get(name, {})
-    if other is None:
-        return True
+    if other is None:  # it was deleted, and nobody can say that its work was done
+        return False
     if not isinstance(other.shape, Service):
         return bool(slots) and not world.undone[name]
     actives = [world.slots[slot] for slot in slots if world.slots[slot].role is Role.ACTIVE]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from holdfast.core.dependencies import circle
 from holdfast.files.fleet_forms import Kind, PoolFields, WorkloadFields
 from holdfast.files.problem import Problem
 from holdfast.files.scale_forms import ScaleForm
@@ -120,26 +121,8 @@ def circles(workloads: Sequence[tuple[str, WorkloadFields]]) -> Iterator[Problem
     waits = {workload.name: workload.after for _, workload in workloads}
     told: set[str] = set()
     for where, workload in workloads:
-        circle = _circle(waits, workload.name)
-        if circle and workload.name not in told:
-            told.update(circle)
-            text = f"expected an order without circles, got {' -> '.join(circle)}"
-            yield Problem(f"{where}after", text, f'Try: leave out "{circle[1]}"')
-
-
-def _circle(waits: dict[str, tuple[str, ...]], start: str) -> list[str]:
-    """A way from the start back to it, if there is one."""
-    came_from: dict[str, str] = {}
-    todo = [start]
-    while todo:
-        name = todo.pop()
-        for other in waits.get(name, ()):
-            if other == start:
-                way = [start, name]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
-            if other not in came_from:
-                came_from[other] = name
-                todo.append(other)
-    return []
+        found = circle(waits, workload.name)
+        if found and workload.name not in told:
+            told.update(found)
+            text = f"expected an order without circles, got {' -> '.join(found)}"
+            yield Problem(f"{where}after", text, f'Try: leave out "{found[1]}"')

@@ -172,7 +172,9 @@ class WorkloadFields(Strict):
     stop_grace: Annotated[int, duration()] = Field(
         10 * SECOND, description="from being asked to being killed"
     )
-    after: Annotated[tuple[str, ...], NAMES] = Field((), description="starts when these are done or ready")
+    after: Annotated[tuple[str, ...], NAMES] = Field(
+        (), description="starts when these are done, or ready if they are services"
+    )
     restart: Annotated[Restart, RESTART] = Field(
         Restart(), description="for programs that fail by themselves"
     )
