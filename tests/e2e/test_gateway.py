@@ -105,7 +105,7 @@ def test_a_limit_holds_for_all_gateways_together(ground: Ground) -> None:
     began, good = time.monotonic(), 1
     for turn in range(40):
         good += gateways[turn % 2].ask(secret).status_code == 200
-    assert 2 <= good <= 10 + (time.monotonic() - began + 20) * 10 / 60
+    assert 7 <= good <= 10 + (time.monotonic() - began + 20) * 10 / 60, "a fresh leader has lent nothing yet"
 
 
 def test_without_a_control_plane_the_gateway_serves_on_and_starts_again(
@@ -127,7 +127,7 @@ def test_without_a_control_plane_the_gateway_serves_on_and_starts_again(
     up.kill()
     for gateway in (closed, opened):
         assert gateway.ask(free).status_code == 200
-    refused = closed.answers(limited, 503, within_s=10)
+    refused = closed.answers(limited, 503, within_s=40)
     print(f"closed after {refused:.1f} s without a control plane")
     time.sleep(2.5)  # its lease is over
     assert closed.ask(limited).json()["error"]["code"] == "quota_unavailable"

@@ -68,7 +68,7 @@ async def test_who_asks_one_that_follows_a_killed_one_is_told_the_truth_and_how_
     limits = Limits(tokens_per_min=1_200)
     async with (
         engine() as toy,
-        served(tmp_path, service(toy.url), keys=(key(limits=limits),)) as (_, client),
+        served(tmp_path, service(toy.url, hold=None), keys=(key(limits=limits),)) as (_, client),
     ):
         refused = await client.post(CHAT, json=chat(max_tokens=64))
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "quota_recovering")

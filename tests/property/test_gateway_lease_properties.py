@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.gateway.lease import LAPSE_S, Ask, Broker, Grants, LentPlaces, LentRate
 from holdfast.core.gateway.purse import Purse, PurseTaken, Short
-from holdfast.model.gateway import GLOBAL, Key, Limits, scope_of_key
+from holdfast.model.gateway import GLOBAL, Key, Limits, Tranche, scope_of_key
 
 KEY = Key(id="k", hash=b"")
 TOKENS, PER_S, REQUESTS, REQUESTS_PER_S, BUDGET = 100, 10, 20, 2, 3_000
@@ -59,6 +59,9 @@ class Network:
         self.now = 0.0
         self.skew = 1_000.0
         self.broker = Broker({scope: limits}, self.skew, "b")
+        self.written: dict[str, Tranche] = {}
+        self.drawn: dict[str, int] = {}
+        self.brokers, self.share = 0, 1.0
         self.lives = 0
         self.workers = [self.born() for _ in range(workers)]
         self.asks: list[tuple[Worker, bytes]] = []
@@ -112,7 +115,34 @@ class Network:
             if not keep:
                 del self.asks[at % len(self.asks)]
             answer = self.broker.ask(msgspec.msgpack.decode(sent, type=Ask), self.now + self.skew)
-            self.answers.append((worker, msgspec.msgpack.encode(answer)))
+            if self.write():
+                self.answers.append((worker, msgspec.msgpack.encode(answer)))
+
+    def write(self) -> bool:
+        """What is due goes to the journal before an answer leaves. False: the broker ends before it can."""
+        self.written |= self.broker.due(self.now + self.skew)
+        self.drawn = self.broker.drawn()
+        return True
+
+    def better(self) -> None:
+        found, full = self.broker.better(self.now + self.skew)
+        self.written = {name: each for name, each in {**self.written, **found}.items() if name not in full}
+
+    def restart(self, written: bool) -> None:
+        """Another broker, with a clock of its own, goes by what the last one has written down."""
+        if written:
+            self.write()  # but nobody had the answer
+        self.skew += 123.4
+        self.brokers += 1
+        self.broker = Broker(
+            {self.scope: self.limits},
+            self.now + self.skew,
+            f"b{self.brokers}",
+            self.drawn,
+            resumed=True,
+            tranches=self.written,
+        )
+        self.broker.set_clamp(KEY.id, self.share, self.now + self.skew)
 
     def to_worker(self, at: int) -> None:
         if self.answers:
@@ -137,6 +167,8 @@ class Network:
             self.broker.lapse(self.now + self.skew)
 
     def clamp(self, share: float) -> None:
+        self.share = share
+        self.written = {f"{kind}|{self.scope}": Tranche() for kind in ("tokens", "requests")}
         self.broker.set_clamp(KEY.id, share, self.now + self.skew)
         for worker in self.workers:
             worker.purse.set_clamp(KEY.id, share, self.now + worker.skew)
@@ -191,6 +223,8 @@ OPS: dict[str, Callable[[Network, int, int, float], None]] = {
     "drop": lambda net, at, amount, share: net.asks.clear() if share < 0.5 else net.answers.clear(),
     "crash": lambda net, at, amount, share: net.crash(at % 3),
     "lapse": lambda net, at, amount, share: net.broker.lapse(net.now + net.skew),
+    "better": lambda net, at, amount, share: net.better(),
+    "restart": lambda net, at, amount, share: net.restart(written=share < 0.5),
 }
 stories = st.lists(
     st.tuples(
@@ -312,3 +346,115 @@ def test_places_are_never_exceeded_while_holders_are_heard(story: list[tuple[str
     for _ in range(5):
         net.work(net.workers[0], 1)
     assert len(net.workers[0].running) == 5
+
+
+followed = st.lists(
+    st.tuples(
+        st.sampled_from(["work", "work more", "settle", "exchange", "better", "restart", "tick", "wait"]),
+        st.integers(0, 2),
+        st.sampled_from([5, 10, 20, 40, 60, 100]),
+        st.sampled_from([0.0, 0.5, 1.0]),
+    ),
+    min_size=4,
+    max_size=40,
+)
+
+
+@settings(max_examples=600, deadline=None, phases=PHASES)
+@given(followed)
+def test_brokers_that_follow_one_another_admit_no_more_than_one_bucket(story: Story) -> None:
+    play(Network(), story)
+
+
+@settings(max_examples=100, deadline=None, phases=PHASES)
+@given(stories, stories)
+def test_brokers_that_follow_one_another_in_any_story_admit_no_more_than_one_bucket(
+    one: Story, two: Story
+) -> None:
+    net = Network()
+    play(net, one)
+    net.restart(written=True)
+    net.check()
+    net.sit(2 * LAPSE_S)
+    play(net, two)
+
+
+def use(net: Network, worker: Worker, amount: int) -> None:
+    net.work(worker, amount)
+    net.end(worker, "settle", 1.0)
+    net.exchange(worker, full=True)
+    net.check()
+
+
+def test_what_was_lent_since_it_was_written_down_is_not_lent_again() -> None:
+    net = Network()
+    one = net.workers[0]
+    for amount in (40, 20, 10, 20):
+        use(net, one, amount)
+    net.restart(written=False)
+    for _ in range(30):
+        use(net, one, 5)
+
+
+def test_what_is_told_to_be_spent_may_not_be_lent_unwritten() -> None:
+    net = Network()
+    for _ in range(8):
+        use(net, net.workers[0], 10)
+    net.restart(written=False)
+    for _ in range(30):
+        use(net, net.workers[0], 5)
+
+
+def test_a_slice_does_not_live_on_under_the_leases_of_another_broker() -> None:
+    net = Network()
+    one, two = net.workers[:2]
+    one.wants = {"tokens|global": 10.0, "requests|global": 2.0}
+    net.exchange(one)
+    net.restart(written=True)
+    for _ in range(5):
+        net.now += 1.0
+        net.broker.lapse(net.now + net.skew)
+        one.wants = {"tokens|global": 1.0, "requests|global": 1.0}
+        net.exchange(one)
+    net.sit(1.0)
+    net.work(two, 95)
+    net.take(one, 10)
+    net.check()
+
+
+def test_a_broker_that_follows_another_lends_at_once_what_was_surely_left() -> None:
+    """It began empty, and who had used a fraction of their limit were refused for a minute."""
+    net = Network()
+    for _ in range(5):
+        net.work(net.workers[0], 10)
+        net.end(net.workers[0], "settle", 1.0)
+        net.now += 2.0  # half of the rate
+        net.exchange(net.workers[0], full=True)
+    net.restart(written=False)
+    net.exchange(net.workers[0], full=True)  # what the last one had lent it is worth nothing
+    before = len(net.admitted)
+    for _ in range(10):
+        net.work(net.workers[0], 10)
+        net.end(net.workers[0], "settle", 1.0)
+        net.now += 2.0
+        net.check()
+    assert len(net.admitted) == before + 10
+
+
+def test_what_is_not_used_for_a_while_is_written_down_as_full() -> None:
+    net = Network()
+    net.work(net.workers[0], 100)
+    net.end(net.workers[0], "settle", 1.0)
+    net.better()
+    assert net.written["tokens|global"].out == TOKENS
+    net.exchange(net.workers[0], full=True)
+    net.sit(8)
+    net.better()
+    assert net.written["tokens|global"].level > TOKENS / 2
+    net.sit(20)
+    net.better()
+    assert net.written == {}
+    net.restart(written=False)
+    net.work(net.workers[1], 100)
+    assert len(net.admitted) == 2
+    net.check()

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.gateway.course import BREATH_S, FREED_MAX, Course
+from holdfast.core.gateway.course import BREATH_S, FREED_MAX, QUOTA_PATIENCE_S, Course
 from holdfast.core.gateway.hold import Hold
 from holdfast.core.gateway.picker import NOBODY, Pool
 from holdfast.core.gateway.purse import Purse, PurseTaken, Short
@@ -88,6 +88,10 @@ class Request(Course[At, Line]):
 
     def borrow(self, short: Short) -> None:
         self.ends.append("borrows")
+
+    def postpone(self) -> bool:
+        self.ends.append("postponed")
+        return True
 
     def attempt(self, replica: Replica, now: float) -> At:
         self.all.append(At(replica, now))
@@ -366,3 +370,40 @@ def test_an_answer_that_stalls_is_let_go_and_cut() -> None:
     course.silent = 5.1
     course.look(50.2)
     assert (course.ends, clean(course)) == (["cut"], True)
+
+
+# a broker that changes
+
+
+@pytest.mark.parametrize(
+    ("kind", "after_s", "wait_s", "ends"),
+    [
+        ("unavailable", 0.0, 1.0, "postponed"),
+        ("recovering", 0.0, 2.5, "postponed"),
+        ("unavailable", QUOTA_PATIENCE_S, 1.0, "unavailable"),
+        ("recovering", 0.0, QUOTA_PATIENCE_S + 1.0, "recovering"),
+        ("tokens", 0.0, 0.1, "tokens"),
+    ],
+)
+def test_what_is_refused_because_a_leader_changes_is_taken_again_for_a_while(
+    kind: str, after_s: float, wait_s: float, ends: str
+) -> None:
+    course = Request(Line("a"))
+    course.purse.take = lambda *_: Refusal(kind, "global", 1.0, 1.0, wait_s)  # type: ignore[method-assign]
+    course.go(after_s)
+    assert course.ends == [ends]
+
+
+def test_nobody_waits_where_the_service_lets_nobody_wait() -> None:
+    course = Request(Line("a"))
+    course.service.queue = None
+    course.purse.take = lambda *_: Refusal("unavailable", "", 1.0, 1.0, 1.0)  # type: ignore[method-assign]
+    assert course.go().ends == ["unavailable"]
+
+
+def test_nobody_waits_for_a_broker_that_has_been_silent_for_long() -> None:
+    course = Request(Line("a"))
+    course.purse.silent()
+    course.started = QUOTA_PATIENCE_S
+    course.purse.take = lambda *_: Refusal("unavailable", "", 1.0, 1.0, 1.0)  # type: ignore[method-assign]
+    assert course.go(QUOTA_PATIENCE_S).ends == ["unavailable"]

@@ -543,3 +543,19 @@ def test_an_error_of_a_replica_answers_what_must_not_be_carried_out_twice() -> N
         b"HTTP/1.1 503",
         b"busy",
     )
+
+
+@pytest.mark.parametrize(("path", "refused"), [("/v1/models", {}), ("/v1/models/none", {404: 1})])
+def test_what_the_gateway_answers_itself_is_not_counted_as_refused(
+    path: str, refused: dict[int, int]
+) -> None:
+    served = Served()
+    served.down.data_received(f"GET {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+    assert served.worker.counts.by_status == refused
+
+
+def test_who_leaves_before_anything_was_decided_is_not_counted_as_refused() -> None:
+    served = Served()
+    served.down.data_received(ASK)
+    served.down.connection_lost(None)
+    assert served.worker.counts.by_status == {}

@@ -791,7 +791,7 @@ def test_a_lender_knows_the_limits_of_a_key_made_anew_under_an_old_name() -> Non
         fold.observe(world, ev.LimitsSet(at=0, scope=scope, limits=limits))
 
     make(b"1")
-    lender = Lender(world, 0.0, "t")
+    lender = Lender(world, 0.0, 1)
     fold.observe(world, ev.KeyDeleted(at=0, key="k"))
     make(b"2")
     lender.know(world, 1.0)

@@ -32,19 +32,21 @@ class Gateways:
     def __init__(self, term: Term, now: Callable[[], float], leads: Callable[[], bool]) -> None:
         """`now`: seconds on a monotonic clock."""
         self.term, self.now, self.leads = term, now, leads
-        self.lender = Lender(term.mind.world, now(), str(term.generation))
+        self.lender = Lender(term.mind.world, now(), term.generation)
         self._lending = asyncio.Lock()
         self._reports: dict[str, tuple[float, tuple[Row, ...]]] = {}
 
     async def run(self) -> None:
         returned_at = self.now()
         while True:
+            async with self._lending:
+                await self._written(self.lender.begins(self.now(), self.term.now))
             await asyncio.sleep(LAPSE_S)
             self.lender.know(self.term.mind.world, self.now())
             self.lender.broker.lapse(self.now())
             if self.now() - returned_at >= RETURNS_S:
                 returned_at = self.now()
-                self._write_returns()
+                await self._write_returns()
 
     # quota
 
@@ -56,18 +58,22 @@ class Gateways:
             now = self.now()
             self.lender.know(self.term.mind.world, now)
             grants = [self.lender.ask(ask, now) for ask in asks]
-            risen = self.lender.rising()
-            if risen:
-                try:
-                    await self.term.tell(BudgetDrawn(at=self.term.now, drawn=risen))
-                except Over:
-                    return None
-            return grants
+            line = self.lender.rising(now, self.term.now)
+            return grants if await self._written(line) else None
 
-    def _write_returns(self) -> None:
-        fallen = self.lender.falling()
-        if fallen:
-            self.term.post(BudgetDrawn(at=self.term.now, drawn=fallen))
+    async def _write_returns(self) -> None:
+        """What there is more of than was written down. Nobody is lent to until it is."""
+        async with self._lending:
+            await self._written(self.lender.falling(self.now(), self.term.now))
+
+    async def _written(self, line: BudgetDrawn | None) -> bool:
+        """False: the term is over, and somebody else may lend by what was written before."""
+        try:
+            if line is not None:
+                await self.term.tell(line)
+        except Over:
+            return False
+        return True
 
     # load
 

@@ -119,6 +119,7 @@ def _configured(
             for name in world.pools:
                 books.watch(world, name, at)
         case ev.LeaderChanged(leader=name, generation=generation, anew=anew, at=at):
+            fold_gateway.led(world, generation)
             if not world.leader.generation:
                 world.agenda.at(at + world.policy.balance.every_ms, "fleet", "balance")  # and on from there
             world.leader = Leader(name, generation, at)

@@ -24,7 +24,7 @@ from holdfast.core import index
 from holdfast.model.course import Course
 from holdfast.model.demand import Demand, Start
 from holdfast.model.finding import Finding
-from holdfast.model.gateway import Key, Limits
+from holdfast.model.gateway import Key, Limits, Tranche
 from holdfast.model.market import Losses, OfferRecord
 from holdfast.model.money import Account
 from holdfast.model.node import COMING, Node, NodeState
@@ -96,6 +96,8 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     drawn: dict[str, int] = {}
     versions: dict[str, tuple[Version, ...]] = {}
     fleet: list[str] = []  # noted of the fleet as a whole; all single entries are looked at anew
+    tranches: dict[str, Tranche] = {}
+    tranches_of: int = 0
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -140,6 +142,8 @@ def dump(world: World) -> bytes:
         limits=world.limits,
         drawn=world.drawn,
         versions=world.versions,
+        tranches=world.tranches,
+        tranches_of=world.tranches_of,
         lines={name: list(getattr(world, name)) for name in LINES},
         lines_by_name={name: _long(getattr(world, name)) for name in LINES_BY_NAME},
         rows=_rows(world.room),
@@ -205,6 +209,7 @@ def _rebuilt(saved: Saved) -> World:
     world.keys = {key.id: key for key in saved.keys}
     world.limits, world.drawn = saved.limits, saved.drawn
     world.versions = saved.versions
+    world.tranches, world.tranches_of = saved.tranches, saved.tranches_of
     for workload in saved.workloads:
         index.put_workload(world, workload)
     _put_nodes(world, saved)

@@ -76,6 +76,9 @@ class Exchange(Course[Try, "Service"]):
     def borrow(self, short: Short) -> None:
         self.worker.borrow(self, short)
 
+    def postpone(self) -> bool:
+        return self.worker.postpone(self)
+
     def refused(self, refusal: Refusal) -> None:
         self.answer(replies.refused(refusal, self.model or "this path"))
 
@@ -448,7 +451,7 @@ class Exchange(Course[Try, "Service"]):
             worker.report()
         if service is not None:
             service.count(self, usage)
-        if service is None:
+        if service is None and self.status >= 400:  # else it was answered here: a list of models
             worker.counts.refused(self.status)
         if self.key.id and self.model:
             self._note(attempt, usage)

@@ -33,6 +33,7 @@ AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0  # one that ran for so long starts anew at once
 CLOSE_WITHIN_S = 30.0
 LAPSE_S = 0.5
+BETTER_S = 10.0
 LAST_WORDS_S = 1.0
 
 log = structlog.get_logger("holdfast.gateway")
@@ -81,6 +82,7 @@ class Keeper:
             self.budgets.drawn,
             resumed=self.budgets.crashed,
             levels=self.budgets.levels,
+            tranches=self.budgets.tranches,
             since=now - self.budgets.ended_s_ago(self.wall()),
         )
         for key in self.ring.all():
@@ -270,7 +272,7 @@ class Keeper:
             return
         grants = self.broker.ask(ask, now)
         try:
-            self.budgets.draw(self.broker.drawn())
+            self.budgets.draw(self.broker.drawn(), self.broker.due(now))
         except OSError as error:  # what is not written down is not lent: the worker hears nothing
             log.error("what is drawn of budgets cannot be kept", why=error.strerror)
             return
@@ -312,9 +314,21 @@ class Keeper:
             await asyncio.sleep(wait)
 
     async def _lapse(self) -> None:
+        bettered_at = self.now()
         while True:
             await asyncio.sleep(LAPSE_S)
-            self.broker.lapse(self.now())
+            now = self.now()
+            self.broker.lapse(now)
+            if now - bettered_at >= BETTER_S and not self.control:
+                bettered_at = now
+                self._better(now)
+
+    def _better(self, now: float) -> None:
+        """What there is more of than was written down is written down."""
+        try:
+            self.budgets.better(*self.broker.better(now))
+        except OSError as error:
+            log.error("what is lent of limits cannot be kept", why=error.strerror)
 
     @contextlib.asynccontextmanager
     async def running(self, hurry: asyncio.Event | None = None) -> AsyncIterator["Keeper"]:
@@ -323,12 +337,12 @@ class Keeper:
         self.wanted.state.mkdir(parents=True, exist_ok=True)
         if self.budgets.crashed and not self.control:
             log.warning(
-                "the last gateway here did not end by itself: what is limited is refused until its leases are"
-                " surely over, and limits a minute begin empty",
+                "the last gateway here did not end by itself: limits a minute go on with what it surely left,"
+                " and those on requests at a time are held until its leases are over",
                 wait_s=QUIET_S,
             )
         async with self._reachable() as path:
-            self.budgets.begin()
+            self.budgets.begin(self.broker.begins(self.now()))
             try:
                 async with asyncio.TaskGroup() as group:
                     keeping = [group.create_task(self._keep(seat, path)) for seat in self.seats]

@@ -42,6 +42,7 @@ GUESSES_MAX = 20  # wrong keys from one address at once
 GUESSES_PER_S = 1.0
 ADDRESSES_KEPT = 4_096
 SAW_MAX = 10_000  # told to the keeper every second; more than this are left out
+POSTPONED_MAX = 2_000
 BORROW_WITHIN_S = 2.0  # as long as a lease: after that nobody can say what is left
 
 
@@ -71,6 +72,7 @@ class Worker:
         self._borrowing: list[Exchange] = []  # for these we have asked
         self._wants: dict[str, list[float]] = {}
         self._asked_at = 0.0
+        self._postponed: list[Exchange] = []  # until a broker lends again
         self._to_pump: set[str] = set()
         self._wanting: set[str] = set()
         self._saw: list[SawOne] = []
@@ -159,6 +161,17 @@ class Worker:
         if ask.parts or wants:
             self._asked_at = now
             self.link.send(messages.Asked(ask))
+
+    def postpone(self, exchange: Exchange) -> bool:
+        if len(self._postponed) >= POSTPONED_MAX:
+            return False
+        self._postponed.append(exchange)
+        return True
+
+    def _take_again(self) -> None:
+        postponed, self._postponed = self._postponed, []
+        for exchange in postponed:
+            exchange.lent()
 
     def _granted(self, message: messages.Granted) -> None:
         if self.purse.hear(message.grants, self.now()):
@@ -266,6 +279,8 @@ class Worker:
         if self._asked_at and now - self._asked_at > BORROW_WITHIN_S:
             self.purse.silent()
             self._answered()
+        if self._postponed:
+            self._take_again()
 
     def report(self) -> None:
         """What we have spent, and what of it we hold on to."""

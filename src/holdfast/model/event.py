@@ -5,7 +5,7 @@ import enum
 import msgspec
 
 from holdfast.model.finding import Finding
-from holdfast.model.gateway import Key, Limits
+from holdfast.model.gateway import Key, Limits, Tranche
 from holdfast.model.node import Answer, Fencing, LimitedBy
 from holdfast.model.place import Place
 from holdfast.model.policy import Policy
@@ -243,9 +243,13 @@ class TokenRevoked(UserMade, frozen=True):
 
 
 class BudgetDrawn(Happened, frozen=True):
-    """Of budgets that do not come back: what is used or lent, by scope. Journalled before it is lent."""
+    """Of budgets that do not come back: what is used or lent, by scope. Of limits a minute: how much there
+    was and how much may be lent until it is said again, by counter. Journalled before it is lent."""
 
     drawn: dict[str, int]
+    tranches: dict[str, Tranche] = {}
+    full: tuple[str, ...] = ()  # counters of which nothing is lent or missing any more
+    term: int = 0  # the generation that lends by this; 0: it does not say what it lends of limits a minute
 
 
 class LeaderChanged(Happened, frozen=True):

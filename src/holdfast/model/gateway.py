@@ -23,6 +23,14 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     requests_burst: int | None = None
 
 
+class Tranche(msgspec.Struct, frozen=True, array_like=True):
+    """Of a limit a minute: how much there was, and how much more may be lent before this is written again."""
+
+    level: float = 0.0
+    credit: float = 0.0
+    out: float = 0.0  # lent, and may be used
+
+
 class Grade(enum.StrEnum):
     """How far we go with a key that seems to be nobody's; each may be undone by one call."""
 

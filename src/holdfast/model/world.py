@@ -11,7 +11,7 @@ from holdfast.model.agenda import Agenda
 from holdfast.model.course import Course
 from holdfast.model.demand import Demand, Start
 from holdfast.model.finding import Finding
-from holdfast.model.gateway import Key, Limits
+from holdfast.model.gateway import Key, Limits, Tranche
 from holdfast.model.market import Losses, OfferRecord
 from holdfast.model.money import Account
 from holdfast.model.node import Node
@@ -90,6 +90,8 @@ class World:
         self.keys: dict[str, Key] = {}
         self.limits: dict[str, Limits] = {}  # by scope, but for those of single keys, which say them
         self.drawn: dict[str, int] = {}  # of budgets: by scope
+        self.tranches: dict[str, Tranche] = {}  # of limits a minute: by counter; of others nothing is lent
+        self.tranches_of = 0  # the generation that last said so
         # indexes
         self.on_node: dict[str, Names] = {}  # replicas
         self.of_slot: dict[str, Names] = {}  # replicas

@@ -64,6 +64,11 @@ class Exchange(Course[Stream, "Fronted"]):
         self.waiting_for = "quota"
         self.front.borrow(self, short)
 
+    def postpone(self) -> bool:
+        self.waiting_for = "quota"
+        self.front.postponed.append(self)
+        return True
+
     def refused(self, refusal: Refusal) -> None:
         self.refuse(refusal.kind, refusal.scope)
 

@@ -48,6 +48,7 @@ class Front:
         self.closed = False  # its lease is over, and nobody answers
         self._short: list[Exchange] = []
         self._borrowing: list[Exchange] = []
+        self.postponed: list[Exchange] = []  # until a broker lends again
         self._wants: dict[str, list[float]] = {}
         self._asked_at: Instant = -1
         self._looking = False
@@ -180,6 +181,9 @@ class Front:
             self.purse.silent()
             self._say_closed(closed=True)
             self._answered()
+        postponed, self.postponed = self.postponed, []
+        for exchange in postponed:
+            exchange.lent()
         if self.exchanges:
             self._busy_at = now
         if self._looks % REPORT_LOOKS == 0:

@@ -208,9 +208,8 @@ class Traffic:
         lender = self._lender_of(leader, leader.mind)
         lender.know(leader.mind.world, now_s)
         grants = lender.ask(ask, now_s)
-        risen = lender.rising()
-        if risen:
-            leader.post(ev.BudgetDrawn(at=leader.now(), drawn=risen))
+        if line := lender.rising(now_s, leader.now()):
+            leader.post(line)
         if any(isinstance(event, ev.BudgetDrawn) for event in leader.inbox):
             leader.after_append.append(lambda: self._answer(leader, front, grants))
         else:
@@ -224,15 +223,17 @@ class Traffic:
     def _lender_of(self, leader: SimControl, mind: Mind) -> Lender:
         now = self.sim.kernel.now
         if self._lender is None or self._lender[0] is not mind:
-            self._lender = (mind, Lender(mind.world, now / SECOND, str(leader.generation)))
+            self._lender = (mind, Lender(mind.world, now / SECOND, leader.generation))
         lender = self._lender[1]
+        if line := lender.begins(now / SECOND, leader.now()):
+            leader.post(line)
         if now - self._lapsed_at >= LAPSE_MS:
             self._lapsed_at = now
             lender.broker.lapse(now / SECOND)
         if now - self._returned_at >= RETURNS_MS:
             self._returned_at = now
-            if fallen := lender.falling():
-                leader.post(ev.BudgetDrawn(at=leader.now(), drawn=fallen))
+            if line := lender.falling(now / SECOND, leader.now()):
+                leader.post(line)
         return lender
 
     def hear(self, front: Front, loads: list[ServiceLoad]) -> None:

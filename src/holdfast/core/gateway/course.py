@@ -39,6 +39,8 @@ from holdfast.model.gateway import Key
 FREED_MAX = 2
 BREATH_S = 0.3  # whoever has just failed it may still be going: a process takes a moment to die
 BORROWS_MAX = 100
+QUOTA_PATIENCE_S = 10.0  # a change of leader takes some three seconds, on a busy machine a few more
+PASSING = ("unavailable", "recovering")  # refusals that say nothing of what was used
 LOST = ("lost", "gone")  # while it was asked; gone: and there is no connection to it any more
 UNTOLD = (*LOST, "timeout")  # what it has used until then, nobody says
 
@@ -87,6 +89,10 @@ class Course(ABC, Generic[A, S]):
     @abstractmethod
     def borrow(self, short: Short) -> None:
         """Quota is asked for on its behalf; `take` again when there is an answer."""
+
+    @abstractmethod
+    def postpone(self) -> bool:
+        """`take` again in a moment. False: too many wait for that."""
 
     @abstractmethod
     def attempt(self, replica: Replica, now: float) -> A: ...
@@ -149,7 +155,17 @@ class Course(ABC, Generic[A, S]):
                 return
             taken = Refusal("unavailable", "", 0.0, self.tokens, 1.0)
         assert isinstance(taken, Refusal)
-        self.refused(taken)
+        if taken.kind not in PASSING or not self._may_come_back(purse, taken.wait_s, now):
+            self.refused(taken)
+
+    def _may_come_back(self, purse: Purse, wait_s: float, now: float) -> bool:
+        """Nothing is used up: the broker changes, and a request that can wait is taken when the next one
+        lends. Where none has for too long, all are refused at once."""
+        service = self.service
+        if service is None or service.queue is None:
+            return False
+        waited_s = max(now - self.started, purse.silent_s(now))
+        return waited_s + wait_s <= QUOTA_PATIENCE_S and self.postpone()
 
     def dispatch(self, now: float) -> None:
         service = self.service

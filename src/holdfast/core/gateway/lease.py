@@ -27,10 +27,15 @@ have no clock: what was drawn stays drawn until it is returned, for ever if its 
 A lowered limit binds all once the slices out there are used or over, which is at most `LAPSE_S`. One that is
 taken away is still heard of: what is out of it could be spent, or come back, when it is set again. A clamp is
 a lower rate, and begins with a lower level (`bucket`): what is lent at that moment is part of the share that
-is left, so level + held + out is at most share * capacity then. A broker
-that starts anew beside holders of the old one's leases (`resumed`) lends nothing until those are over and
-starts empty. Whoever it refuses for that has used up nothing: the answer says so (`recovering`), as long as
-the clock alone could not have brought yet what is wanted.
+is left, so level + held + out is at most share * capacity then.
+
+A broker that follows another, which did not end by itself, goes by what that one wrote down (`Tranche`): how
+much there was, what was out, and the credit of which it lent without another line, all of which counts as
+lent. It begins with level - credit, and with out + credit lent to holders it does not know (`BEFORE`), whose
+lease it ends as any other: the sum above holds from its first moment. Where nothing was written
+(`resumed` without `tranches`), it lends nothing until the old leases are over and begins empty. Whoever it
+refuses for that has used up nothing: the answer says so (`recovering`), as long as the clock alone could not
+have brought yet what is wanted.
 
 Refused: asking per request, which costs more than the whole request; counting in each worker and adding up
 later, which lets every worker admit the whole limit; dividing the limit by the number of workers, which
@@ -44,7 +49,7 @@ import msgspec
 
 from holdfast.core.gateway.bucket import ALL_EATEN, Bucket
 from holdfast.core.gateway.quota import MINUTE_S, PLACE_WAIT_S
-from holdfast.model.gateway import Limits, handed_on, key_of, scope_of_key
+from holdfast.model.gateway import Limits, Tranche, handed_on, key_of, scope_of_key
 
 TTL_S = 2.0
 LAPSE_S = 2.5
@@ -52,6 +57,10 @@ SLICE_S = 0.25
 TOTAL_SHARE = 0.01
 TOTAL_SLICE_MIN = 1_000
 PLACES_SHARE = 1 / 16
+CREDIT_SHARE = 1 / 4  # of the capacity: so much is lent before it must be written down again
+CREDIT_S = 1.0  # at least what so long brings
+BETTER_SHARE = 1 / 8  # what was written is written anew when it is that much too low
+BEFORE = ""  # the name of all holders of the broker before
 KINDS = ("tokens", "requests", "concurrent", "total")
 HOLDER_FORGOTTEN_S = 3_600.0  # no message is that late
 
@@ -107,7 +116,32 @@ class LentRate:
     def __init__(self, per_min: float, burst: float, now: float) -> None:
         self.bucket = Bucket(burst, per_min / MINUTE_S, now)
         self.out = 0.0
+        self.credit = 0.0  # so much may be lent before its tranche is written down anew
         self.empty_at = -inf  # it began empty then
+
+    def begin_after(self, written: Tranche, now: float) -> float:
+        """Whoever lent before may have lent the whole tranche. What of it may still be used by its holders is
+        answered, to be lent to them until it is surely over."""
+        bucket = self.bucket
+        out = min(max(0.0, written.out + written.credit), bucket.capacity)
+        bucket.capacity -= out
+        # by when it is over, it may be as low as an empty one, and need not be lower but for debt
+        least = min(written.level, 0.0) - bucket.rate * LAPSE_S
+        bucket.level = min(bucket.capacity, max(written.level - written.credit, least))
+        self.out = out
+        if bucket.level <= 0.0:
+            self.empty_at = now
+        return out
+
+    def tranche(self, now: float) -> Tranche:
+        """To be written down before more is lent."""
+        self.bucket.fill(now)
+        self.credit = max(self.whole * CREDIT_SHARE, self.bucket.rate * CREDIT_S)
+        return Tranche(self.bucket.level, self.credit, self.out)
+
+    def is_full(self, now: float) -> bool:
+        self.bucket.fill(now)
+        return self.out <= 0.0 and self.bucket.level >= self.bucket.capacity
 
     def begin_empty(self, at: float) -> None:
         self.bucket.level = 0.0
@@ -150,6 +184,7 @@ class LentRate:
         bucket.level -= part.debt
         gone = max(0.0, lease.out - part.has)
         spent = min(part.spent, gone)
+        self.credit += gone - spent - part.debt
         self._take_home(lease, gone)
         bucket.held += spent
         bucket.level += gone - spent
@@ -163,6 +198,7 @@ class LentRate:
             return 0.0, wait
         amount = max(wants, float(floor(min(bucket.level, bucket.rate * SLICE_S))))
         bucket.level -= amount
+        self.credit -= amount
         self._take_home(lease, -amount)
         return amount, 0.0
 
@@ -310,9 +346,11 @@ class Broker:
         resumed: bool = False,
         levels: Mapping[str, float] | None = None,
         since: float = 0.0,
+        tranches: Mapping[str, Tranche] | None = None,
     ) -> None:
         """`levels`: what `levels` said at that time, when one before us ended by itself and all its holders
-        with it. `resumed`: it did not."""
+        with it. `resumed`: it did not. Then `tranches` are all that it had written down: a limit that is not
+        among them is full. None: it wrote down nothing."""
         self.term = boot  # whose marks these are
         self._drawn = dict(drawn or {})
         self._levels, self._since = dict(levels or {}), since
@@ -324,6 +362,9 @@ class Broker:
         self._holders: dict[str, Holder] = {}
         self._pressed: dict[str, float] = {}  # until when
         self._quiet_until = now + LAPSE_S if resumed else now
+        self._before = None if tranches is None or not resumed else dict(tranches)
+        self._written: dict[str, Tranche] = dict(self._before or {})
+        self._due: dict[str, None] = {}  # of these more was lent than was written down
         for scope, found in limits.items():
             self.set_limits(scope, found, now)
 
@@ -354,17 +395,26 @@ class Broker:
         comes_again = name in self._lifted
         if isinstance(known := self._known(name), LentRate):
             known.change(rate, most, now)
+            known.credit = 0.0  # whoever reads what was written goes by the new limits
             if comes_again and share < 1.0:
                 known.lower(share, now)
             return
         made = self._counters[name] = LentRate(rate, most, now)
         made.bucket.eaten = self._eaten
         level = self._levels.pop(name, None)
-        if now < self._quiet_until:
+        if self._before is not None:
+            self._begin_after(self._before.pop(name, None), name, made, now)
+        elif now < self._quiet_until:
             made.begin_empty(self._quiet_until)
         elif level is not None:
             made.begin_at(level, self._since, now)
         made.lower(share, now)
+
+    def _begin_after(self, written: Tranche | None, name: str, made: LentRate, now: float) -> None:
+        if written is not None and (out := made.begin_after(written, now)):
+            lease = self._holders.setdefault(BEFORE, Holder()).leases[name] = Lease()
+            lease.out, lease.until = out, max(now, self._quiet_until)
+            self._holders[BEFORE].at = now
 
     def _known(self, name: str) -> Lent | None:
         """The counter of that name, which counts again if it was lifted."""
@@ -381,6 +431,10 @@ class Broker:
         """Another may get its name: what holders say of this one means nothing for that one."""
         self._lift(name)
         self._levels.pop(name, None)
+        self._written.pop(name, None)
+        self._due.pop(name, None)
+        if self._before is not None:
+            self._before.pop(name, None)
         lent = self._lifted.pop(name, None)
         if isinstance(lent, LentRate):
             self._eaten = max(self._eaten, lent.eaten + ALL_EATEN)
@@ -432,6 +486,54 @@ class Broker:
                 found[name] = level
         return found
 
+    def begins(self, now: float) -> dict[str, Tranche]:
+        """What is not full though nothing was written of it: to be written first of all, for who comes next
+        takes for full what is not."""
+        found = {
+            name: Tranche(lent.bucket.level, 0.0, lent.out)
+            for name, lent in self._counters.items()
+            if isinstance(lent, LentRate) and name not in self._written and not lent.is_full(now)
+        }
+        self._written |= found
+        return found
+
+    def due(self, now: float) -> dict[str, Tranche]:
+        """Of what more was lent than was written down: to be written before any answer leaves. Said once."""
+        return self._written_now(self._due, now)
+
+    def better(self, now: float) -> tuple[dict[str, Tranche], tuple[str, ...]]:
+        """Of what was written and is too low by now; and what is full, and need not be written at all.
+        Nothing is lent until this is written. Said once."""
+        low, full = dict(self._due), []
+        for name, written in self._written.items():
+            lent = self._counters.get(name) or self._lifted.get(name)
+            if not isinstance(lent, LentRate):
+                continue
+            if lent.is_full(now):
+                full.append(name)
+                lent.credit = 0.0
+                continue
+            most = lent.whole * CREDIT_SHARE
+            gain = min(lent.bucket.level - most, lent.whole - lent.out - most)
+            had = min(written.level - written.credit, lent.whole - written.out - written.credit)
+            if gain - had > lent.whole * BETTER_SHARE:
+                low[name] = None
+        for name in full:
+            del self._written[name]
+            self._due.pop(name, None)
+            low.pop(name, None)
+        return self._written_now(low, now), tuple(full)
+
+    def _written_now(self, names: Mapping[str, None], now: float) -> dict[str, Tranche]:
+        found = {}
+        for name in names:
+            lent = self._counters.get(name) or self._lifted.get(name)
+            if isinstance(lent, LentRate):
+                found[name] = lent.tranche(now)
+        self._due.clear()
+        self._written |= found
+        return found
+
     def ask(self, ask: Ask, now: float) -> Grants:
         """Hear what the holder says of what it had, then lend what it wants."""
         holder = self._holders.setdefault(ask.holder, Holder())
@@ -453,15 +555,21 @@ class Broker:
             amount, wait, recovering = 0.0, 0.0, False
             if part.wants > 0.0:
                 lease = holder.leases[name]
-                if quiet > 0.0:
+                blind = self._before is None or isinstance(lent, LentPlaces)
+                if quiet > 0.0 and blind:
                     wait = max(quiet, lent.wait_s(lease, part.wants, now))
                 else:
                     amount, wait = lent.grant(lease, part.wants, now)
                 if not amount:
                     self._pressed[name] = now + LAPSE_S
-                    recovering = quiet > 0.0 or recovers(lent, part.wants, now)
+                    recovering = (quiet > 0.0 and blind) or recovers(lent, part.wants, now)
             pressed = now < self._pressed.get(name, now)
             grants[name] = Grant(amount, lent.eaten, heard[name], lent.left, wait, pressed, recovering)
+        for name in said:
+            if isinstance(lent := self._counters.get(name) or self._lifted.get(name), LentRate) and (
+                lent.credit < 0.0
+            ):
+                self._due[name] = None
         for name in [n for n, lease in holder.leases.items() if lease.out == 0.0]:
             del holder.leases[name]
         return Grants(ask.number, self.term, grants)

@@ -156,6 +156,15 @@ class Pocket:
         self.freed += part
         self.back += min(unused, part)
 
+    def begin_anew(self, now: float) -> None:
+        """Another broker answers. It knows nothing of slices that the last one has lent, and counts them as
+        spent: they must not live on under leases of its own."""
+        self.freed = self.back = 0.0
+        if self.kind in ("tokens", "requests"):
+            self.have = self.spent = self.sent_spent = 0.0
+            self.since = now
+            self.batch = Batch()
+
     def expire(self, now: float) -> None:
         if now >= self.until:
             self.have = 0.0

@@ -90,6 +90,7 @@ class Purse:
         self._heard = 0
         self._term = ""
         self._alone = False
+        self._alone_since = now
         self.hurries = False  # something came back that others may wait for
 
     # --- limits
@@ -393,7 +394,7 @@ class Purse:
         if not known:
             self._term = grants.term
             for pocket in self._pockets.values():
-                pocket.freed = pocket.back = 0.0
+                pocket.begin_anew(now)
         for pocket in self._asked_of:
             pocket.spent -= pocket.sent_spent
             pocket.debt -= pocket.sent_debt
@@ -432,7 +433,13 @@ class Purse:
 
     def silent(self) -> None:
         """The broker did not answer; until it does, the policy for that holds where the slices end."""
+        if not self._alone:
+            self._alone_since = self._asked_at
         self._alone = True
+
+    def silent_s(self, now: float) -> float:
+        """How long the broker has not answered; 0: it has."""
+        return now - self._alone_since if self._alone else 0.0
 
 
 def denial(pocket: Pocket, need: float, now: float) -> Refusal | None:
