@@ -23,9 +23,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent import cgroup, health, kernel, logs, procfs, replicas, watchdog
+from holdfast.agent import cgroup, health, kernel, logs, procfs, remains, replicas, watchdog
 from holdfast.agent.allot import PORTS, Ports
-from holdfast.agent.environment import MARK, PROBE_MARK, Folders, environ_of, shims
+from holdfast.agent.environment import PROBE_MARK, Folders, environ_of, shims
 from holdfast.agent.gpus import Gpus, used_milli
 from holdfast.agent.lease import Lease, boot_id
 from holdfast.agent.replicas import Tree, quoted
@@ -46,7 +46,6 @@ LOCK_S = 1.0
 SHIM_STARTS_S = 5.0  # how long a shim that lives may take to say its process id
 BURIAL_S = 2.0  # how long `adopt` waits for the last of a dead shim's tree
 LOOK_AGAIN_S = 0.01
-LOOK_AGAIN_MAX_S = 1.0
 
 
 class Replica:
@@ -150,7 +149,7 @@ class ProcessRuntime:
     async def _adopt_one(self, folder: str) -> Adopted | None:
         task, spec = replicas.load_task(folder), dict(replicas.load_spec(folder))
         if task is None:  # half made, half deleted, or from a future that we do not understand
-            await self._clear(spec.get("mark", ""), spec.get("cgroup", ""))
+            await remains.clear(spec.get("mark", ""), spec.get("cgroup", ""))
             self._discard(folder)
             return None
         replica = Replica(task, self._tree.folders(task), spec.get("mark", ""))
@@ -323,46 +322,16 @@ class ProcessRuntime:
         session = replicas.running(folder)[1] if by_session else 0
         before_boot, proven = self._before_boot(replica), True
         if not before_boot and replicas.contained(folder):
-            await self._emptied(folder)
-            await self._clear("", replica.group)
+            await remains.emptied(folder)
+            await remains.clear("", replica.group)
         elif not before_boot:
-            await self._clear(replica.mark, replica.group, session)
+            await remains.clear(replica.mark, replica.group, session)
             begun = replicas.running(folder)[0] > 0
             proven = not begun or bool(replica.group) or not replica.task.wanted.exclusive
         exit = msgspec.structs.replace(self._post_mortem(replica), proven=proven)
         with contextlib.suppress(OSError):  # no room: the next agent finds the same
             replicas.write_exit(folder, exit)
         return exit
-
-    async def _emptied(self, folder: str) -> None:
-        """Waits until the first process of its namespace is gone, and with it all others: the kernel kills
-        the others first. It was killed when the shim died; it is killed again all the same."""
-        first, start = replicas.first_process(folder)
-        pause = LOOK_AGAIN_S
-        while first and (seen := procfs.look(first)) and seen.start == start and not seen.dead:
-            procfs.kill([first], signal.SIGKILL)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LOOK_AGAIN_MAX_S)
-
-    async def _clear(self, mark: str, group: str, session: int = 0) -> None:
-        """Kill until nothing is left. A session is asked for only if its shim has just died: later the number
-        may be somebody else's."""
-        pause = LOOK_AGAIN_S
-        while True:
-            if group:
-                cgroup.kill(group)
-            left = procfs.marked(f"{MARK}={mark}") if mark else []
-            if session:
-                left += [
-                    pid for pid, seen in procfs.scan().items() if seen.session == session and not seen.dead
-                ]
-            if not left and (not group or cgroup.empty(group)):
-                break
-            procfs.kill(left, signal.SIGKILL)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LOOK_AGAIN_MAX_S)
-        if group:
-            cgroup.remove(group)
 
     def _before_boot(self, replica: Replica) -> bool:
         return dict(replicas.load_spec(replica.folders.own)).get("boot", boot_id()) != boot_id()
