@@ -54,7 +54,8 @@ def make(plane: Process, names: list[str]) -> str:
     url = httpx.URL(plane.url)
     connection, secret = HTTPConnection(url.host, url.port or 80), ""
     for id in names:
-        body = json.dumps({"id": id, "owner": f"owner of {id}", "team": "bench", "limits": limits})
+        whose = {"id": id, "owner": f"owner of {id}", "team": "bench", "new_team": True}
+        body = json.dumps({**whose, "limits": limits})
         connection.request("POST", "/v1/keys", body, {"content-type": "application/json"})
         answer = connection.getresponse()
         said = json.loads(answer.read())

@@ -19,6 +19,7 @@ from holdfast.adapters.stores import lane, sqlite
 from holdfast.adapters.stores.codec import Unreadable
 from holdfast.adapters.stores.migrate import STEPS, NewerDatabase
 from holdfast.adapters.stores.open import open_database, open_store
+from holdfast.adapters.stores.registry import SqlRegistry
 from holdfast.adapters.stores.schema import REVISIONS, metadata
 from holdfast.adapters.stores.sqlite import SqliteFile
 from holdfast.adapters.stores.store import Pruned, SqlStore
@@ -70,6 +71,29 @@ async def test_the_migrations_lead_to_the_schema_that_the_code_uses(url: str) ->
 def test_every_migration_is_known_by_its_number() -> None:
     steps = ScriptDirectory(str(STEPS)).walk_revisions()
     assert tuple(reversed([step.revision for step in steps])) == REVISIONS
+
+
+async def test_tokens_from_before_uses_were_counted_keep_what_was_used_of_them(url: str) -> None:
+    columns = "id, hash, role, note, pool, node, created_at, expires_at, used_by"
+    async with opened(url) as store:
+        for statement in (
+            "DROP INDEX history_by_age",
+            "ALTER TABLE tokens DROP COLUMN used",
+            "ALTER TABLE tokens DROP COLUMN uses",
+            f"INSERT INTO tokens ({columns}) VALUES ('a', 'x', 'join', '', '', '', 0, 0, 'n1')",
+            f"INSERT INTO tokens ({columns}) VALUES ('b', 'y', 'join', '', '', '', 1, 0, '')",
+            "UPDATE alembic_version SET version_num = '0003'",
+        ):
+            await execute(store, statement)
+    database = await open_database(url)
+    try:
+        tokens = await SqlRegistry(database).tokens()
+    finally:
+        await database.close()
+    assert [(token.id, token.uses, token.used, token.left) for token in tokens] == [
+        ("a", 1, 1, 0),
+        ("b", 1, 0, 1),
+    ]
 
 
 async def test_a_database_of_a_newer_holdfast_is_refused(url: str) -> None:

@@ -107,8 +107,12 @@ class KeyWanted(Body):
     )
     limits: LimitsWanted = LimitsWanted()
     ttl_ms: Duration | None = Field(None, description="how long it is good for; null: until it is deleted")
-    new_team: bool = Field(False, description="a team without keys and limits is meant, and no misspelt one")
-    new_model: bool = Field(False, description="models that no service answers for yet are meant")
+    new_team: Annotated[bool, Field(strict=True)] = Field(
+        False, description="a team without keys and limits is meant, and no misspelt one"
+    )
+    new_model: Annotated[bool, Field(strict=True)] = Field(
+        False, description="models that no service answers for yet are meant"
+    )
 
 
 class Rotation(Body):
