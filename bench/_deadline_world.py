@@ -8,17 +8,16 @@ no other; whoever does not may try one zone in a step, and is refused at no cost
 in which spot is lost has had its look. A node in another zone is a new one, with its restart.
 """
 
-import gzip
-import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bench._records import objects
 from holdfast.core.deadline import Standing, Terms, after_step
 from holdfast.model.course import Way
 
@@ -151,17 +150,16 @@ def score(cost: float) -> float:
 
 def markets(folder: Path) -> Iterator[tuple[str, Market]]:
     """Every record in the folder, whatever its file is called: ("single" or "multi", the market)."""
-    for path in sorted(folder.glob("*.jsonl.gz")):
-        with gzip.open(path, "rt") as lines:
-            for line in lines:
-                record = json.loads(line)
-                hours = record["step_s"] / 3600
-                if "available" in record:
-                    yield "single", Market(record["env"], hours, _rows([record["available"]]))
-                elif "zones" in record:
-                    zones = record["zones"]
-                    rows = _rows([zones[zone] for zone in sorted(zones)])
-                    yield "multi", Market("+".join(sorted(zones)), hours, rows)
+    for name, found in objects(folder, ".jsonl", ("step_s",)):
+        for record in found:
+            hours = cast(float, record["step_s"]) / 3600
+            if "available" in record:
+                rows = _rows([cast(str, record["available"])])
+                yield "single", Market(str(record.get("env", name)), hours, rows)
+            elif "zones" in record:
+                zones = cast(dict[str, str], record["zones"])
+                rows = _rows([zones[zone] for zone in sorted(zones)])
+                yield "multi", Market("+".join(sorted(zones)), hours, rows)
 
 
 def _rows(texts: list[str]) -> Bools:

@@ -14,8 +14,6 @@ do not say whose spot nodes were taken away. GPU names are compared without dash
 "A6000".
 """
 
-import csv
-import gzip
 import re
 import zlib
 from bisect import bisect_left, bisect_right
@@ -26,6 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from bench._records import tables
 
 HOLE_S = 24 * 3600
 PRICE_LISTS = ("vast", "aws")
@@ -98,12 +98,9 @@ class Log(NamedTuple):
 
 
 def logs(folder: Path) -> Iterator[Log]:
-    for path in sorted(folder.glob("*.csv.gz")):
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines))
-        name = path.name.removesuffix(".csv.gz")
-        if rows and {"t", "instance", "region", "zone", "acc", "count", "price"} <= rows[0].keys():
-            yield build(name, list(_rows(name, rows)))
+    """Every log in the folder, whatever its file is called."""
+    for name, rows in tables(folder, ("t", "instance", "region", "zone", "acc", "count", "price")):
+        yield build(name, list(_rows(name, rows)))
 
 
 def _rows(name: str, raw: list[dict[str, str]]) -> Iterator[Row]:

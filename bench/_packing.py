@@ -3,23 +3,23 @@
 Pods are drawn with replacement until 130 % of the GPUs have been asked for; what does not fit is turned away.
 The method and the trace are those of Weng et al., USENIX ATC 2023.
 
-A rule looks at the rows where the pod fits and says which to use. Ours is the product's own `place`.
+A rule looks at the rows where the pod may be and fits, and says which to use; all rules have the
+same rows (kind, taints and the like) and the same pods in the same order. Ours is the product's own `place`.
 "Fragmentation gradient" is that paper's rule written from its description, with the trace itself as the task
 mix (the ten commonest kinds of pod).
 """
 
-import csv
-import gzip
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
 
 from bench._fleet import ALIVE, fleet
-from holdfast.core.placement import Ask, gpu_fits, kind_allows, place
+from bench._records import tables
+from holdfast.core.placement import Ask, allowed, fitting, place
 from holdfast.model.node import Node, NodeState
 from holdfast.model.place import Place
 from holdfast.model.resources import GPU, Resources
@@ -39,23 +39,26 @@ class Cluster(NamedTuple):
 Rule = Callable[[Room, Resources, Cluster, random.Random], bool]  # places one pod, or says that it cannot
 
 
-def openb(folder: Path) -> Cluster:
-    room = Room(2048)
-    for line in _lines(folder / "nodes.csv.gz"):
-        kind = line["model"] if int(line["gpu"]) else ""
-        capacity = Resources(int(line["cpu_milli"]), int(line["memory_mib"]), int(line["gpu"]) * GPU, kind)
-        room.add(_node(line["sn"], capacity), open_=True)
-    pods = [
-        Resources(
-            int(line["cpu_milli"]),
-            int(line["memory_mib"]),
-            int(line["num_gpu"]) * int(line["gpu_milli"]),
-            line["gpu_spec"].strip("|"),
-        )
-        for line in _lines(folder / "pods_default.csv.gz")
-    ]
-    gpus = int(room.gpu_all.sum())
-    return Cluster(f"openb: {len(room.row):,} nodes, {gpus:,} GPUs, {len(pods):,} pods", room, pods)
+def recorded(folder: Path) -> Iterator[Cluster]:
+    """Every list of pods in the folder on every list of nodes, whatever their files are called."""
+    for nodes, machines in tables(folder, ("sn", "cpu_milli", "memory_mib", "gpu", "model")):
+        room = Room(2048)
+        for line in machines:
+            kind = line["model"] if int(line["gpu"]) else ""
+            capacity = Resources(
+                int(line["cpu_milli"]), int(line["memory_mib"]), int(line["gpu"]) * GPU, kind
+            )
+            room.add(_node(line["sn"], capacity), open_=True)
+        gpus = int(room.gpu_all.sum())
+        size = f"{len(room.row):,} nodes, {gpus:,} GPUs"
+        for name, asked in tables(folder, ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec")):
+            pods = [_pod(line) for line in asked]
+            yield Cluster(f"{nodes}, {name}: {size}, {len(pods):,} pods", room, pods)
+
+
+def _pod(line: dict[str, str]) -> Resources:
+    gpu_milli = int(line["num_gpu"]) * int(line["gpu_milli"])
+    return Resources(int(line["cpu_milli"]), int(line["memory_mib"]), gpu_milli, line["gpu_spec"].strip("|"))
 
 
 def synthetic(chance: random.Random, nodes: int = 600, kinds: int = 60) -> Cluster:
@@ -67,11 +70,6 @@ def synthetic(chance: random.Random, nodes: int = 600, kinds: int = 60) -> Clust
         found.append(Resources(min(cpu_milli, 96_000), min(4 * cpu_milli, 393_216), gpu_milli))
     pods = [chance.choice(found) for _ in range(4000)]
     return Cluster(f"a synthetic cluster of {nodes} nodes", fleet(nodes), pods)
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _node(name: str, capacity: Resources) -> Node:
@@ -90,12 +88,13 @@ def _node(name: str, capacity: Resources) -> Node:
 
 
 def allocated(cluster: Cluster, rule: Rule, chance: random.Random) -> float:
-    """The share of the cluster's GPUs in use when it is full."""
+    """The share of the cluster's GPUs in use when it is full. GPUs that no pod may use do not count."""
     room = cluster.empty.copy()
-    total = int(room.gpu_free[room.open].sum())
+    total = int(room.gpu_free[room.open & allowed(room, Needs())].sum())
+    order = random.Random(chance.random())  # what is asked does not depend on what the rule draws
     asked = used = 0
     while asked < ASKED_SHARE * total:
-        pod = chance.choice(cluster.pods)
+        pod = order.choice(cluster.pods)
         asked += pod.gpu_milli
         if rule(room, pod, cluster, chance):
             used += pod.gpu_milli
@@ -103,17 +102,18 @@ def allocated(cluster: Cluster, rule: Rule, chance: random.Random) -> float:
 
 
 def ours(room: Room, pod: Resources, cluster: Cluster, chance: random.Random) -> bool:
-    return bool(place(room, Ask(Needs(pod, spread=Spread.NONE))))
+    return bool(place(room, _ask(pod)))
+
+
+def _ask(pod: Resources) -> Ask:
+    return Ask(Needs(pod, spread=Spread.NONE))
 
 
 def by(score: Callable[[Room, Resources, Ints, Cluster, random.Random], Ints]) -> Rule:
     """The rule that takes the row with the lowest score."""
 
     def rule(room: Room, pod: Resources, cluster: Cluster, chance: random.Random) -> bool:
-        fits = room.open & (room.cpu >= pod.cpu_milli) & (room.memory >= pod.memory_mib)
-        if pod.gpu_milli:
-            fits &= gpu_fits(room, pod.gpu_milli) & kind_allows(room, Needs(pod))
-        rows = np.flatnonzero(fits)
+        rows = np.flatnonzero(fitting(room, _ask(pod), standby=False))
         if not len(rows):
             return False
         row = int(rows[np.argmin(score(room, pod, rows, cluster, chance))])
@@ -192,3 +192,4 @@ RULES: dict[str, Rule] = {
     "dot product": by(_dot_product),
     "random fit": by(_random),
 }
+SIMPLE = ("first fit", "best fit", "dot product", "random fit")

@@ -5,15 +5,15 @@ from the beginning on, and then writes the answer at a fixed pace beside the oth
 same for everybody who is compared: what matters is for how long a request counts as load.
 """
 
-import gzip
 import heapq
-import json
 import random
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
+
+from bench._records import objects
 
 BLOCK_TOKENS = 512
 PREFILL_TOKENS_PER_S = 8_000  # a 70B model on eight accelerators
@@ -129,12 +129,14 @@ def hit_bound(prompts: list[Prompt], cache: int) -> float:
     return hits / sum(len(prompt.blocks) for prompt in prompts)
 
 
-def recorded(path: Path) -> Iterator[Prompt]:
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            row = json.loads(line)
-            blocks = tuple(row["hash_ids"])
-            yield Prompt(row["timestamp"] / 1000, row["input_length"], row["output_length"], blocks)
+def recorded(folder: Path) -> Iterator[tuple[str, list[Prompt]]]:
+    """Every trace in the folder whose prompts name their blocks, whatever its file is called."""
+    for name, rows in objects(folder, ".jsonl", ("timestamp", "input_length", "output_length", "hash_ids")):
+        yield name, [_prompt(cast(dict[str, Any], row)) for row in rows if row["hash_ids"]]
+
+
+def _prompt(row: dict[str, Any]) -> Prompt:
+    return Prompt(row["timestamp"] / 1000, row["input_length"], row["output_length"], tuple(row["hash_ids"]))
 
 
 def made_up(seed: int, count: int) -> list[Prompt]:

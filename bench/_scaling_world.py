@@ -14,7 +14,6 @@ unserved at 60 / 300 / 600 s on the load of language_m-large, and 10.9 % at 7.1 
 
 import csv
 import datetime
-import gzip
 import io
 import json
 import math
@@ -26,6 +25,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bench._records import texts
 from bench._say import say
 from holdfast.core.forecast import Tracker
 from holdfast.core.scaling import Standing
@@ -58,17 +58,17 @@ class Outcome(NamedTuple):
 
 def loads(folder: Path) -> Iterator[Load]:
     """Every record in a folder, whatever it is called; what is none is passed over."""
-    for path in sorted(folder.glob("*.gz")):
-        rates = _rates(path)
-        if rates is not None and rates.size > 1 and rates.mean() > 0:
-            yield Load(path.name.split(".")[0], rates / rates.mean() * MEAN_REPLICAS)
-        else:
-            say(f"{path.name} is no record of load: passed over")
+    for kind in (".csv", ".jsonl"):
+        for name, text in texts(folder, kind):
+            rates = _rates(text, kind)
+            if rates is not None and rates.size > 1 and rates.mean() > 0:
+                yield Load(name, rates / rates.mean() * MEAN_REPLICAS)
+            else:
+                say(f"{name}{kind} is no record of load: passed over")
 
 
-def _rates(path: Path) -> Floats | None:
-    text = gzip.decompress(path.read_bytes()).decode(errors="replace")
-    if path.name.endswith(".jsonl.gz"):
+def _rates(text: str, kind: str) -> Floats | None:
+    if kind == ".jsonl":
         stamps = [json.loads(line)["timestamp"] / 1000 for line in text.splitlines() if '"timestamp"' in line]
         return _counted(stamps)
     rows = csv.DictReader(io.StringIO(text))
@@ -150,6 +150,10 @@ class Lane:
         if more and (more > 0) != (self._way > 0):
             self._turns += self._way != 0
         self._way = more or self._way
+
+    def totals(self) -> Floats:
+        """Paid, asked for and left unserved, in replicas times steps."""
+        return np.array([self._paid, self._demand, self._unserved])
 
     def outcome(self) -> Outcome:
         days = self._steps * STEP_S * SECOND / DAY

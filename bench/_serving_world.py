@@ -7,15 +7,15 @@ zone until it is refused. Spot or on demand, a node is paid from its launch and 
 What a zone has is not seen, except by trying.
 """
 
-import gzip
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import msgspec
 import numpy as np
+
+from bench._records import objects
 
 WANTED = 3
 COLD_START_S = 120
@@ -123,12 +123,12 @@ def oracle(record: Record) -> Outcome:
 
 
 def records(folder: Path) -> Iterator[Record]:
-    """Every file in the folder, whatever it is called."""
-    for path in sorted(folder.glob("*.json.gz")):
-        with gzip.open(path, "rt") as text:
-            record = json.load(text)
-        zones = record["zones"]
-        yield Record(record["set"], round(record["step_s"]), [zones[name] for name in sorted(zones)])
+    """Every record in the folder, whatever its file is called."""
+    for name, found in objects(folder, ".json", ("step_s", "zones")):
+        for record in found:
+            zones = cast(dict[str, list[int]], record["zones"])
+            step_s = round(cast(float, record["step_s"]))
+            yield Record(str(record.get("set", name)), step_s, [zones[zone] for zone in sorted(zones)])
 
 
 def synthetic(seed: int, days: float = 6.0) -> Iterator[Record]:

@@ -23,8 +23,6 @@ the provider says that it runs), 30 % lose all their processes (the host lives: 
 probes).
 """
 
-import csv
-import gzip
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -36,6 +34,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bench._records import tables
 from holdfast.model.units import DAY, HOUR, MINUTE, NEVER, SECOND, Instant, Millis
 
 Ints = NDArray[np.int64]
@@ -61,6 +60,7 @@ KINDS: Final = (("power", 0.4), ("hang", 0.3), ("kill", 0.3))
 PROVIDER_KNOWS: Final = 0.5
 CHUNK: Final = 128  # rounds made at once
 LANL_NODES_MIN: Final = 100
+LANL_COLUMNS: Final = ("System", "nodes", "nodenum", "Prob Started", "Prob Fixed")
 LANL_TIME: Final = "%m/%d/%Y %H:%M"
 
 
@@ -291,16 +291,13 @@ def _covering(faults: list[Spell], at: Instant) -> Spell | None:
 
 def lanl(folder: Path) -> Wear | None:
     """Shortened so that a node fails once in `MTBF_MS`; None if the record is not there."""
-    path = folder / "failures" / "lanl.csv.gz"
-    if not path.exists():
-        return None
-    down: dict[tuple[str, str], list[tuple[datetime, datetime]]] = {}
-    with gzip.open(path, "rt", encoding="utf-8", errors="replace") as lines:
-        for row in csv.DictReader(lines):
+    down: dict[tuple[str, str, str], list[tuple[datetime, datetime]]] = {}
+    for name, rows in tables(folder / "failures", LANL_COLUMNS):
+        for row in rows:
             if int(row["nodes"] or 0) >= LANL_NODES_MIN and row["Prob Started"] and row["Prob Fixed"]:
                 start, end = (datetime.strptime(row[k], LANL_TIME) for k in ("Prob Started", "Prob Fixed"))
-                down.setdefault((row["System"], row["nodenum"]), []).append((start, end))
-    return _shortened("LANL", *_intervals(down.values()))
+                down.setdefault((name, row["System"], row["nodenum"]), []).append((start, end))
+    return _shortened("LANL", *_intervals(down.values())) if down else None
 
 
 def _intervals(nodes: Iterable[list[tuple[datetime, datetime]]]) -> tuple[list[float], list[float]]:

@@ -32,6 +32,7 @@ from bench._deadline_world import (
     synthetic,
     terms_of,
 )
+from bench._records import source
 from bench._say import say
 
 DEADLINE_HOURS = (52.0, 70.0)
@@ -67,10 +68,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, object]:
     folder = args.data / "spot_deadline"
     records = list(markets(folder)) if folder.exists() else []
-    if not records:
+    recorded = bool(records)
+    if not recorded:
         say(f"no records in {folder}: made-up markets instead")
         records = list(synthetic(1, MADE))
-    measured: dict[str, object] = {}
+    measured = source(recorded=recorded)
     for kind in ("single", "multi"):
         found = [market for its, market in records if its == kind][args.first :: max(1, args.every)]
         measured[f"{kind}_records"] = len(found)

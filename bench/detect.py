@@ -15,6 +15,7 @@ from time import perf_counter
 import numpy as np
 
 from bench._listening import Listening
+from bench._records import source
 from bench._rivals import Score, swim
 from bench._truth import BEAT_MS, KINDS, Truth, lanl, weibull
 from holdfast.model.units import DAY
@@ -30,7 +31,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, object]:
     rounds = max(600, round(args.months * 30 * DAY / args.nodes / BEAT_MS))
-    wear = lanl(args.data) or weibull(args.seed)
+    failures = lanl(args.data)
+    wear = failures or weibull(args.seed)
     start = perf_counter()
     truth = Truth(args.nodes, rounds, wear, args.seed)
     ours = Listening(truth, args.seed)
@@ -40,6 +42,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     scores = {"ours": ours.score, **ours.rivals.scores, "swim": swim(truth, args.seed)}
     measured: dict[str, object] = {name: _row(score, months) for name, score in scores.items()}
     return measured | {
+        **source(recorded=failures is not None),
         "node_months": round(months, 2),
         "failures": len(truth.failures),
         "trouble": {

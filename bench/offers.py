@@ -31,6 +31,7 @@ from itertools import islice
 
 from bench._offers_log import Item, Kind, Log, Stay, logs, synthetic
 from bench._offers_policies import Known, Policy, Request, made, requests
+from bench._records import source
 from bench._say import say
 
 TRY_S = 60
@@ -52,7 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> dict[str, object]:
     folder = args.data / "offers"
     found = list(logs(folder)) if folder.exists() else []
-    if not found:
+    recorded = bool(found)
+    if not recorded:
         say(f"no logs in {folder}: a made-up market instead")
         found = [synthetic(args.seed)]
     stock, lists = [log for log in found if log.proves], [log for log in found if not log.proves]
@@ -61,7 +63,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     measured = _measure(stock or lists, args, args.requests)
     if stock and lists and args.list_requests:
         measured["price_lists"] = {log.name: _measure([log], args, args.list_requests) for log in lists}
-    return measured
+    return source(recorded=recorded) | measured
 
 
 class Served:

@@ -22,11 +22,12 @@ from collections.abc import Iterator
 from time import process_time
 
 from bench._prefix_world import Policy, Prompt, hit_bound, made_up, recorded, serve
+from bench._records import source
+from bench._say import say
 from holdfast.core.gateway.picker import BOUND, NOBODY, Pool, summed
 from holdfast.core.gateway.replicas import Replica
 from holdfast.core.gateway.told import ReplicaSpec, Went
 
-TRACE = "load/mooncake_conversation.jsonl.gz"
 SEED = 7
 POINTS = 100
 MADE_UP = 4_000
@@ -42,14 +43,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> dict[str, object]:
-    path = args.data / TRACE
-    prompts = list(recorded(path)) if path.exists() else made_up(SEED, args.requests or MADE_UP)
-    prompts = prompts[: args.requests or None]
-    measured: dict[str, object] = {
-        "trace": path.name if path.exists() else "made up",
-        "requests": len(prompts),
-        "replicas": args.replicas,
-    }
+    folder = args.data / "load"
+    found = list(recorded(folder))
+    if not found:
+        say(f"no trace in {folder} whose prompts name their blocks: made-up conversations instead")
+    traces = found or [("made up", made_up(SEED, args.requests or MADE_UP))]
+    measured = [_measure(name, prompts[: args.requests or None], args) for name, prompts in traces]
+    more: dict[str, object] = {"more_traces": measured[1:]} if measured[1:] else {}
+    return source(recorded=bool(found)) | measured[0] | more | pick_us(args.repeats)
+
+
+def _measure(trace: str, prompts: list[Prompt], args: argparse.Namespace) -> dict[str, object]:
+    measured: dict[str, object] = {"trace": trace, "requests": len(prompts), "replicas": args.replicas}
     for name, cache in (("infinite", 0), (f"cache_{args.cache}", args.cache)):
         bound = hit_bound(prompts, cache * args.replicas)
         measured[f"{name}_bound_pct"] = round(100 * bound, 2)
@@ -58,7 +63,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
             measured[f"{name}_{who}"] = served.row(bound)
             if who == "ours":
                 measured[f"{name}_in_flight"] = round(served.flying / len(prompts), 1)
-    return measured | pick_us(args.repeats)
+    return measured
 
 
 def policies(replicas: int) -> Iterator[tuple[str, Policy]]:

@@ -8,6 +8,7 @@ a change of direction of the wanted number. `bench/_scaling_world.py` says how i
 
 import argparse
 
+from bench._records import source
 from bench._say import say
 from bench._scaling_policies import DEFAULT, Hpa, Kpa, LookAhead, Ours, SkyServe
 from bench._scaling_world import STEP_S, Lane, Load, Maker, follow, loads, synthetic
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         if args.hours:
             load = load._replace(demand=load.demand[: max(2, int(args.hours * 3600 / STEP_S))])
         traces += _all(load)
-    return {"traces": traces, "made_up": made_up}
+    return {"traces": traces, "made_up": made_up} | source(recorded=not made_up)
 
 
 def _all(load: Load) -> list[dict[str, object]]:

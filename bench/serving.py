@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
+from bench._records import source
 from bench._say import say
 from bench._serving_policies import Even, Ours, RoundRobin, SpotHedge
 from bench._serving_world import Outcome, Policy, Record, follow, oracle, records, synthetic
@@ -36,7 +37,8 @@ def run(args: argparse.Namespace) -> dict[str, object]:
     folder = args.data / "spot_serving"
     found = list(records(folder)) if folder.exists() else []
     made = args.made
-    if not found:
+    recorded = bool(found)
+    if not recorded:
         say(f"no records in {folder}: made-up markets instead")
         made = max(1, made)
     for number in range(made):
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         ]
     sets = {record.name: _whole(record) for record in found}
     days = {record.name: _days(record, args.days, args.seed) for record in found if args.days}
-    return {"sets": sets, "days": days}
+    return source(recorded=recorded) | {"sets": sets, "days": days}
 
 
 def _whole(record: Record) -> dict[str, object]:

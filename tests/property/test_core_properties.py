@@ -249,6 +249,7 @@ def snapshot(world: World) -> dict[str, object]:
         ):  # whoever asks brings the table up to date
             seen[name] = value
     room, agenda = world.room, world.agenda
+    seen["room.sums"] = [getattr(room, name) for name in room.SUMS]
     seen["room"] = [getattr(room, column).tolist() for column in (*room.CHANGING, *room.FIXED)]
     seen["rows"] = (dict(room.row), list(room.ids), list(room.unused))
     seen["agenda"] = ({k: list(v) for k, v in agenda.changed.items()}, list(agenda.due), agenda.room_freed)

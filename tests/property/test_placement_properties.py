@@ -84,7 +84,8 @@ closed = st.sets(st.sampled_from(NAMES), max_size=3)
 
 
 def state(found: Room) -> list[list[object]]:
-    return [getattr(found, name).tolist() for name in Room.CHANGING]
+    columns = [getattr(found, name).tolist() for name in Room.CHANGING]
+    return columns + [list(getattr(found, name)) for name in Room.SUMS]
 
 
 def domain(found: Node, level: Level) -> str:

@@ -43,6 +43,8 @@ def everything(world: World) -> dict[str, object]:
     room, rows = world.room, sorted(world.room.row.values())
     for column in (*room.CHANGING, *room.FIXED):
         seen[f"room.{column}"] = getattr(room, column)[rows].tolist()
+    for name in room.SUMS:
+        seen[f"room.{name}"] = getattr(room, name)
     for level in room.domain:
         seen[f"room.{level}"] = room.domain[level][rows].tolist()
     numbered = (room.kinds, room.label_sets, room.taint_sets, *room.domains.values())

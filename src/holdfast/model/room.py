@@ -58,11 +58,15 @@ class Room:
         self.gpu_part = np.zeros(rows, np.int64)  # the largest free share of one GPU
         self.gpu_broken = np.zeros(rows, np.int64)  # the same, of a GPU that somebody uses already
         self.gpu_free = np.zeros(rows, np.int64)  # the sum over its GPUs
+        self.gpu_named = np.zeros(rows, np.int64)  # in use by replicas that name the kinds of GPU they take
         self.fill_order = np.zeros(
             rows, np.int64
         )  # placement fills the smallest first, other things being equal
         self.open = np.zeros(rows, np.bool_)  # takes new replicas
         self.replicas = np.zeros(rows, np.int64)
+        # the sums of two columns by kind of GPU, in the order of `kinds`
+        self.kind_free: list[int] = []
+        self.kind_named: list[int] = []
         # what a node is born with
         self.cpu_all = np.zeros(rows, np.int64)
         self.memory_all = np.zeros(rows, np.int64)
@@ -85,17 +89,19 @@ class Room:
         "gpu_part",
         "gpu_broken",
         "gpu_free",
+        "gpu_named",
         "fill_order",
         "open",
         "replicas",
     )
+    SUMS = ("kind_free", "kind_named")
     FIXED = ("cpu_all", "memory_all", "gpu_all", "kind", "labels", "taints", "price", "spot", "standby")
 
     def copy(self) -> Self:
         """To plan on: the changing columns are its own, the rest is shared. No rows are added to a copy."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        for name in self.CHANGING:
+        for name in (*self.CHANGING, *self.SUMS):
             setattr(twin, name, getattr(self, name).copy())
         return twin
 
@@ -116,7 +122,11 @@ class Room:
         self.gpu_part[row] = GPU if gpus else 0
         self.gpu_broken[row] = 0
         self.gpu_free[row] = gpus * GPU
-        self.kind[row] = self.kinds.of(node.capacity.gpu_kind)
+        self.kind[row] = kind = self.kinds.of(node.capacity.gpu_kind)
+        missing = [0] * (kind + 1 - len(self.kind_free))
+        self.kind_free += missing
+        self.kind_named += missing
+        self.kind_free[kind] += gpus * GPU
         pairs = tuple(f"{key}={value}" for key, value in sorted(node.labels.items()))
         self.labels[row] = self.label_sets.of(",".join(pairs), pairs)
         self.taints[row] = self.taint_sets.of(",".join(sorted(node.taints)), tuple(sorted(node.taints)))
@@ -133,6 +143,9 @@ class Room:
         row = self.row.pop(node_id)
         self.ids[row] = ""
         self.open[row] = False
+        self.kind_free[self.kind[row]] -= int(self.gpu_free[row])
+        self.kind_named[self.kind[row]] -= int(self.gpu_named[row])
+        self.gpu_named[row] = 0
         self.cpu[row] = self.memory[row] = self.replicas[row] = 0
         self.devices[row] = self.gpu_whole[row] = self.gpu_part[row] = 0
         self.gpu_broken[row] = self.gpu_free[row] = 0
@@ -168,6 +181,11 @@ class Room:
             self.gpu_part[row] = max(free)
             self.gpu_broken[row] = max([left for left in free if left < GPU], default=0)
             self.gpu_free[row] = sum(free)
+            kind, milli = self.kind[row], sign * needs.gpu_milli
+            self.kind_free[kind] += milli
+            if needs.gpu_kind:
+                self.gpu_named[row] -= milli
+                self.kind_named[kind] -= milli
         self._rank(row)
 
     def _rank(self, row: int) -> None:
