@@ -44,7 +44,8 @@ def everything(world: World) -> dict[str, object]:
     for column in (*room.CHANGING, *room.FIXED):
         seen[f"room.{column}"] = getattr(room, column)[rows].tolist()
     for name in room.SUMS:
-        seen[f"room.{name}"] = getattr(room, name)
+        sums = zip(room.kinds.value, getattr(room, name), strict=False)
+        seen[f"room.{name}"] = {kind: milli for kind, milli in sums if milli}
     for level in room.domain:
         seen[f"room.{level}"] = room.domain[level][rows].tolist()
     numbered = (room.kinds, room.label_sets, room.taint_sets, *room.domains.values())

@@ -265,3 +265,26 @@ def test_what_did_fit_is_told_with_the_reason() -> None:
         "room for 1 of 2; 1 node: 1 has too little cpu free (largest 1, 3 needed)"
     )
     assert why_not(room([node("a", cpu=4)]), Ask(needs(cpu=3))) == ""
+
+
+@pytest.mark.parametrize("named", ["a100", "l4"])
+def test_work_that_takes_any_gpu_leaves_the_kind_that_others_name(named: str) -> None:
+    other = {"a100": "l4", "l4": "a100"}[named]
+    found = room([node(kind, gpus=8, kind=kind) for kind in ("a100", "l4")])
+    assert at(place(found, Ask(Needs(resources(gpu=1, kind=named), spread=Spread.NONE)))) == [named]
+    anywhere = Ask(Needs(resources(gpu=1, kind=""), spread=Spread.NONE))
+    assert at(place(found, anywhere)) == [other], "though the node in use is fuller"
+
+
+def test_the_sums_by_kind_follow_what_is_taken_given_back_and_removed() -> None:
+    found = room([node("a", gpus=8, kind="a100"), node("b", gpus=8, kind="l4")])
+    kinds = {kind: found.kinds.number[kind] for kind in ("a100", "l4")}
+    (spot,) = place(found, Ask(Needs(resources(gpu=2, kind="l4"))))
+    assert found.kind_named[kinds["l4"]] == 2_000
+    assert [found.kind_free[kinds[kind]] for kind in ("a100", "l4")] == [8_000, 6_000]
+    copy = found.copy()
+    copy.give(copy.row["b"], resources(gpu=2, kind="l4"), spot.devices)
+    assert (copy.kind_named[kinds["l4"]], copy.kind_free[kinds["l4"]]) == (0, 8_000)
+    found.remove("b")
+    assert (found.kind_named[kinds["l4"]], found.kind_free[kinds["l4"]]) == (0, 0), "with its replicas"
+    assert copy.kind_free[kinds["a100"]] == 8_000

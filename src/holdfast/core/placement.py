@@ -231,7 +231,7 @@ def _keys(room: Room, needs: Resources, rows: Ints, typical: Typical) -> Ints:
     if not needs.gpu_milli:
         return order
     loss = _loss(room, needs, rows, typical)
-    if any(room.kind_named):
+    if any(room.kind_named) and (not needs.gpu_kind or "|" in needs.gpu_kind):
         loss += _named(room)[room.kind[rows]]
     return cast(Ints, order + (loss << FILL_ORDER_BITS))
 
