@@ -152,6 +152,8 @@ def node(name: str, verdict: str = "alive", state: str = "ready", **other: Any) 
         "findings": [],
         **other,
     }
+    if state in ("launching", "booting"):
+        verdict = "unknown"
     return shapes.Node(name=name, verdict=verdict, state=state, **{"lifecycle": state, **facts})
 
 

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.api import views
+from holdfast.control.metrics import Metrics
 from holdfast.core import courses
 from holdfast.core.explain import explain_workload
 from holdfast.core.remember import GRID
@@ -12,6 +14,7 @@ from holdfast.core.snapshot import dump, load
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.course import Way
+from holdfast.model.plan import Plan
 from holdfast.model.policy import CapacityPolicy, Policy
 from holdfast.model.resources import Resources
 from holdfast.model.units import HOUR, MINUTE
@@ -272,3 +275,56 @@ def test_it_does_not_come_and_go_where_there_is_room_on_demand(*, spot_there: bo
         play.minute()
     assert play.slot("job/0").epoch <= 2
     assert play.home == ("spot" if spot_there else "paid" if beside else "")
+
+
+def lateness(play: Late) -> list[do.DeclareLate]:
+    """What is declared in the minute of the deadline, and in the hours after."""
+    play.now = play.began + 5 * HOUR - MINUTE
+    play.settle()
+    assert not play.world.courses["job"].missed
+    found = list(of(do.DeclareLate, play.later(MINUTE)))
+    for _ in range(20):
+        found += of(do.DeclareLate, play.later(10 * MINUTE))
+    return found
+
+
+def test_a_deadline_that_is_missed_is_told_once_whatever_keeps_the_job() -> None:
+    """It was missed in silence."""
+    play = Late(deadline=5 * HOUR, max=0)
+    (late,) = lateness(play)
+    assert late.deadline == play.began + 5 * HOUR
+    assert late.why == "its deadline has passed with 4.0 h of work not saved"
+    shown = views.workload_of(views.Sight(play.world, None, lambda name: None, play.now), "job")
+    assert shown is not None
+    assert shown.missed_deadline
+    assert "its deadline has passed" in shown.why
+    assert any("the deadline was" in text for text in explain_workload(play.world, "job", play.now).because)
+    metrics = Metrics()
+    metrics.watch(lambda: play.world, lambda: True, lambda: 0, lambda: play.now, lambda name: None)
+    metrics.journalled([Plan(1, play.now, (late,))])
+    assert metrics.registry.get_sample_value("holdfast_missed_deadlines_total") == 1
+    assert metrics.registry.get_sample_value("holdfast_late_jobs") == 1
+    again = load(dump(play.world))
+    assert again.courses["job"].missed == late.deadline
+
+
+def test_a_paused_job_misses_its_deadline_too_and_another_deadline_is_another_promise() -> None:
+    play = Late(deadline=5 * HOUR, max=0)
+    job = play.world.workloads["job"]
+    play.apply(replace(job, paused=True))
+    (late,) = lateness(play)
+    assert late.why.endswith("; it is paused")
+    later = replace(job, shape=replace(job.shape, deadline_ms=20 * HOUR), version=job.version + 1)
+    play.apply(later)
+    play.settle()
+    assert not play.world.courses["job"].missed
+    (again,) = of(do.DeclareLate, play.later(play.began + 20 * HOUR - play.now))
+    assert again.deadline == play.began + 20 * HOUR
+
+
+def test_a_job_that_is_done_in_time_never_misses_its_deadline() -> None:
+    play = Late(deadline=10 * HOUR)
+    while not play.done:
+        play.minute()
+    assert not of(do.DeclareLate, play.later(10 * HOUR))
+    assert not play.world.courses["job"].missed

@@ -3,7 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from holdfast.api import views
+from holdfast.control.metrics import Metrics
 from holdfast.core import check, fold, index, money, offers, snapshot
+from holdfast.core.explain import explain_pool
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity
@@ -233,3 +236,66 @@ def test_a_reason_is_forgotten_when_a_launch_was_answered_or_the_pool_was_change
     node = of(do.LaunchNode, play.later(MINUTE))[-1].node
     play.tell(ev.NodeLaunched(at=play.now, node=node))
     assert play.world.pool_states["pool"].why == ""
+
+
+def never_launched() -> tuple[Play, str]:
+    """A pool whose provider never answers, deleted; and the node that it was asked for."""
+    play = Play(min=1)
+    (node,) = (a.node for a in of(do.LaunchNode, play.settle()))
+    failed(play, node)
+    done = delete(play)
+    assert [a.node for a in of(do.TerminateNode, done)] == [node]
+    failed(play, node)
+    return play, node
+
+
+def failed(play: Play, node: str) -> None:
+    why = "no connection"
+    play.tell(ev.ActionFailed(at=play.now, action="p", node=node, error="Unreachable", why=why))
+
+
+def test_a_pool_whose_launches_all_failed_is_forgotten_though_its_provider_never_answers() -> None:
+    """Its nodes were ended again and again, and it could not be deleted."""
+    play, node = never_launched()
+    for _ in range(40):
+        again = of(do.TerminateNode, play.later(30 * SECOND))
+        if "pool" not in play.world.pools:
+            break
+        for action in again:
+            failed(play, action.node)
+    assert node not in play.world.nodes
+    assert "pool" not in play.world.pools
+    assert money.spent_in_month(play.world, ("pool",), play.now) == 0, "it was never there"
+
+
+def test_who_knows_that_a_node_never_came_up_need_not_wait_for_its_provider() -> None:
+    play, node = never_launched()
+    helps = explain_pool(play.world, "pool", play.now).would_help
+    assert helps == (f"holdfast forget {node}, if you know that it never came up",)
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.FORGET, node=node))
+    play.settle()
+    assert "pool" not in play.world.pools
+
+
+def test_a_node_that_its_provider_has_said_to_be_there_is_not_given_up() -> None:
+    play = Play(min=1)
+    (node,) = (a.node for a in of(do.LaunchNode, play.settle()))
+    play.tell(ev.NodeLaunched(at=play.now, node=node))
+    delete(play)
+    for _ in range(40):
+        failed(play, node)
+        play.later(30 * SECOND)
+    assert node in play.world.nodes
+    assert not fold.may_be_forgotten(play.world, play.node(node), play.now)
+
+
+def test_a_node_that_never_joined_is_not_shown_as_alive() -> None:
+    play, node = never_launched()
+    shown = views.node(views.Sight(play.world, None, lambda name: None, play.now), node, [])
+    assert shown is not None
+    assert (shown.verdict, shown.state) == ("unknown", "terminating")
+    metrics = Metrics()
+    metrics.watch(lambda: play.world, lambda: True, lambda: 0, lambda: play.now, lambda name: None)
+    for verdict, count in (("alive", 0), ("unknown", 1)):
+        name = "holdfast_nodes_by_verdict"
+        assert metrics.registry.get_sample_value(name, {"verdict": verdict}) == count

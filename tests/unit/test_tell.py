@@ -65,6 +65,7 @@ ACTIONS: list[tuple[do.Action, str, str, str, str]] = [
         "",
         "job",
     ),
+    (do.DeclareLate(workload="job", deadline=1, why="w"), "job", "", "", "job"),
     (do.GiveNotice(node="n", deadline=1, why="w"), "n", "", "n", ""),
     (LAUNCH, "n9", " std", "n9", ""),
     (do.TerminateNode(node="n1", why="w"), "n1", "", "n1", ""),

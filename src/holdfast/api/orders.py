@@ -87,6 +87,9 @@ async def forget(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
 
 
 def _not_yet(world: World, node: Node, now: Instant) -> Refused:
+    if not node.joined_at:
+        what = f"{node.id} has never joined: it can be forgotten when its pool is deleted"
+        return Refused(409, what, f"holdfast delete pool {node.pool}")
     if node.verdict.level is not Level.DEAD:
         what = f"{node.id} is {node.verdict.level}: only a dead node can be forgotten"
         return Refused(409, what, f"holdfast drain {node.id} --wait, then stop its agent")

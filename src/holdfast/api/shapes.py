@@ -57,7 +57,9 @@ class Node(Shape, frozen=True, gc=False):
             "`lifecycle`"
         ),
     ]
-    verdict: Annotated[str, Meta(description="alive, suspect, unreachable or dead")]
+    verdict: Annotated[
+        str, Meta(description="alive, suspect, unreachable or dead; unknown: it has never joined")
+    ]
     rule: Annotated[str, Meta(description="the rule that decided the verdict")]
     evidence: str
     verdict_since_ms: int
@@ -153,6 +155,12 @@ class Workload(Shape, frozen=True, gc=False):
     gang: Annotated[
         int, Meta(description="of a training: the generation whose members are all ready; 0: none is")
     ] = 0
+    deadline_ms: Annotated[
+        int | None, Meta(description="the instant by which a job is to be done; null: it has no deadline")
+    ] = None
+    missed_deadline: Annotated[
+        bool, Meta(description="its deadline passed before it was done; also if it was done later")
+    ] = False
 
 
 class Offer(Shape, frozen=True, gc=False):

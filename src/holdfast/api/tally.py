@@ -90,6 +90,8 @@ class Tally:
             others = [name for name in of.after if not settled(self.world, name)]
             return f"waits for {', '.join(self._dependency(name) for name in others)}"
         parts = []
+        if self._is_late():
+            parts.append("its deadline has passed")
         if self.failed:
             parts.append(f"{self.failed} gave up{_because(self.why_failed)}")
         if self.apart:
@@ -108,6 +110,10 @@ class Tally:
     def _dependency(self, name: str) -> str:
         trouble = dependencies.trouble(self.world, name)
         return f"{name}, which {trouble}" if trouble else name
+
+    def _is_late(self) -> bool:
+        course = self.world.courses.get(self.workload.name)
+        return course is not None and course.missed > 0 and not self.done
 
     def _rollout(self) -> str:
         still = f"{self.outdated} still of an older version than {self.workload.version}"

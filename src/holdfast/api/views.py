@@ -26,6 +26,7 @@ from holdfast.model.world import World
 from holdfast.wire.messages import Used
 
 SEATS_LISTED_MAX = 50
+UNKNOWN = "unknown"  # the verdict on a node that never joined: there may be none
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ def node(sight: Sight, name: str, findings: list[str]) -> shapes.Node | None:
         place=where(it.place),
         state=_state(it),
         lifecycle=it.state,
-        verdict=verdict.level,
+        verdict=verdict.level if it.joined_at else UNKNOWN,
         rule=verdict.rule,
         evidence=str(verdict.evidence),
         verdict_since_ms=verdict.since,
@@ -149,10 +150,19 @@ def workload_of(sight: Sight, name: str, *, seats_max: int = SEATS_LISTED_MAX) -
         command=list(it.program.command) if it.program is not None else [],
         availability=(shape.availability or None) if isinstance(shape, workload.Service) else None,
         scale=_bounds(scale_of(it)),
+        deadline_ms=_deadline(world, it),
+        missed_deadline=name in world.courses and world.courses[name].missed > 0,
         why=tally.why(),
         seats=[_seat(sight, slot, tally.filling.get(slot.id)) for slot in slots],
         gang=tally.gang,
     )
+
+
+def _deadline(world: World, of: workload.Workload) -> Instant | None:
+    course = world.courses.get(of.name)
+    if course is None or not isinstance(of.shape, workload.Job):
+        return None
+    return course.begun + of.shape.deadline_ms
 
 
 def _bounds(of: Scale | None) -> shapes.Bounds | None:

@@ -30,7 +30,7 @@ def page(status: Status, events: Sequence[Line], *, bars: bool, rows: int | None
 
 
 def head(status: Status) -> Text:
-    joined = [node for node in status.nodes if node.lifecycle not in tables.COMING]
+    joined = [node for node in status.nodes if node.verdict != tables.UNKNOWN]
     alive = sum(node.verdict == "alive" for node in joined)
     fine = sum(tables.as_wanted(workload) for workload in status.workloads)
     nodes = "green" if alive == len(joined) else "red"

@@ -13,6 +13,7 @@ from holdfast.model.units import many, seconds, usd
 SEATS_SHOWN = 24
 SILENT_MS = 3_000  # a silence worth a word
 COMING = {"launching", "booting"}
+UNKNOWN = "unknown"  # a verdict: it has never joined
 DEAD = "dead"  # a verdict; the state of such a node is the last one that it had
 GONE = {"pending", "lost"}  # a seat in which nothing runs: as it should be, while its workload is paused
 
@@ -24,7 +25,7 @@ def nodes(found: Sequence[Node], *, bars: bool) -> Rows:
     for node in found:
         made.add(
             Text(node.name, "bold"),
-            Text("-", "dim") if node.lifecycle in COMING else look.verdict(node.verdict),
+            Text("-", "dim") if node.verdict == UNKNOWN else look.verdict(node.verdict),
             Text("lost", "red") if node.verdict == DEAD else look.state(node.lifecycle),
             node.pool,
             node.place.zone,
@@ -32,7 +33,7 @@ def nodes(found: Sequence[Node], *, bars: bool) -> Rows:
             _memory(node, bars=bars),
             *([_gpu(node, bars=bars)] if gpus else []),
             _runs(node),
-            remark=Text(remark(node), "dim" if node.verdict == "alive" else look.UNUSUAL),
+            remark=Text(remark(node), "dim" if node.verdict in ("alive", UNKNOWN) else look.UNUSUAL),
         )
     return made
 
@@ -80,9 +81,9 @@ def remark(node: Node) -> str:
     """What is not as usual."""
     now = int(time.time() * 1000)
     words = []
-    if node.verdict != "alive":
+    if node.verdict not in ("alive", UNKNOWN):
         words.append(node.rule or node.evidence)
-    elif node.silent_ms is not None and node.silent_ms > SILENT_MS and node.state not in COMING:
+    elif node.silent_ms is not None and node.silent_ms > SILENT_MS:
         words.append(f"silent {seconds(node.silent_ms)}")
     if node.deadline_ms:
         words.append(f"until {look.clock(node.deadline_ms, now)}")

@@ -21,9 +21,11 @@ from prometheus_client.registry import Collector
 from holdfast.core import money
 from holdfast.core.desired import is_ready
 from holdfast.core.seats import by_load, settled
+from holdfast.model.action import DeclareLate
 from holdfast.model.event import NodeJudged, NodeTerminated
+from holdfast.model.node import Node
 from holdfast.model.plan import Plan
-from holdfast.model.replica import Phase, Role, State
+from holdfast.model.replica import Phase, Role, State, slot_id
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Service, Training
@@ -33,6 +35,7 @@ QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 MICRO = 1_000_000
 WORKLOADS_NAMED = 200
 OTHER = "other"
+UNKNOWN = "unknown"  # a node that never joined: there may be none
 FAILOVER = (0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 7.5, 10, 20, 30, 35, 60, 120, 300)
 
 
@@ -75,6 +78,11 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.missed_deadlines = Counter(
+            "holdfast_missed_deadlines",
+            "Jobs that were not done at their deadline.",
+            registry=registry,
+        )
         self._suspects: set[str] = set()
 
     def journalled(self, entries: Iterable[object]) -> None:
@@ -86,6 +94,7 @@ class Metrics:
                 self._suspects.discard(entry.node)
             elif isinstance(entry, Plan):
                 self.held.inc(len(entry.held))
+                self.missed_deadlines.inc(sum(isinstance(each, DeclareLate) for each in entry.actions))
                 for name, count in Tally(type(action).__name__ for action in entry.actions).items():
                     self.actions.labels(name).inc(count)
 
@@ -128,9 +137,9 @@ class WorldCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         world = self.world()
-        nodes = Tally((str(node.verdict.level), str(node.state)) for node in world.nodes.values())
+        nodes = Tally((_verdict(node), str(node.state)) for node in world.nodes.values())
         yield _family("holdfast_nodes", "Nodes, by verdict and state.", ["verdict", "state"], nodes)
-        by_verdict = Tally({str(level): 0 for level in Level})
+        by_verdict = Tally({UNKNOWN: 0, **{str(level): 0 for level in Level}})
         for (verdict, _), count in nodes.items():
             by_verdict[verdict] += count
         tally = Tally({(verdict,): count for verdict, count in by_verdict.items()})
@@ -144,6 +153,9 @@ class WorldCollector(Collector):
         yield _family("holdfast_gangs", text, ["ready"], gangs)
         waiting = Tally({(): sum(len(slots) for slots in world.waiting.values())})
         yield _family("holdfast_seats_waiting", "Seats that want a replica and have none.", [], waiting)
+        late = Tally({(): _late(world)})
+        text = "Jobs whose deadline has passed and that are not done."
+        yield _family("holdfast_late_jobs", text, [], late)
         brakes = Tally({(): len(world.brakes)})
         yield _family("holdfast_brakes_engaged", "Brakes that hold disruptive actions back.", [], brakes)
         yield _family("holdfast_leading", "1 if this control plane leads.", [], {(): int(self.leads())})
@@ -203,6 +215,15 @@ def _work(world: World, label: WorkloadLabels) -> Iterator[Metric]:
     failed.update((label(slot.workload),) for slot in world.slots.values() if slot.phase is Phase.FAILED)
     text = "Seats of a workload that were given up: their program failed too often."
     yield _family("holdfast_workload_seats_failed", text, ["workload"], failed)
+
+
+def _verdict(node: Node) -> str:
+    return str(node.verdict.level) if node.joined_at else UNKNOWN
+
+
+def _late(world: World) -> int:
+    late = (slot_id(name, 0) for name, course in world.courses.items() if course.missed)
+    return sum(slot not in world.slots or world.slots[slot].phase is not Phase.DONE for slot in late)
 
 
 def _sizes(world: World, heard: Callable[[str], float | None], label: WorkloadLabels) -> Iterator[Metric]:

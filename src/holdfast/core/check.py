@@ -276,7 +276,7 @@ def what_is_acted_on_is_known(trial: Trial, action: do.Action) -> bool:
             return name in world.replicas and slot in world.slots
         case do.PlaceReplica(slot=slot):
             return slot in world.slots and world.slots[slot].phase is Phase.OPEN
-        case do.TakeWay(workload=name):
+        case do.TakeWay(workload=name) | do.DeclareLate(workload=name):
             return name in world.courses
         case do.RegroupGang(members=members):
             return all(name in world.replicas for name in members)

@@ -30,7 +30,7 @@ from holdfast.core.remember import GRID
 from holdfast.model import action as do
 from holdfast.model.course import Way
 from holdfast.model.replica import LIVE, Phase, Replica, Slot, State, slot_id
-from holdfast.model.units import MINUTE, NEVER, Millis
+from holdfast.model.units import MINUTE, NEVER, Millis, seconds
 from holdfast.model.workload import Job, Workload
 from holdfast.model.world import World
 from holdfast.reliability.onoff import SPOT_GRID, Floats
@@ -46,10 +46,28 @@ def update(draft: Draft) -> None:
         names.update(dict.fromkeys(draft.world.courses))
     for name in names:
         workload = draft.world.workloads.get(name)
-        if workload is not None and name in draft.world.courses and not workload.paused:
-            slot = draft.world.slots.get(slot_id(name, 0))
-            if slot is not None and slot.phase is Phase.OPEN:
-                _steer(draft, workload, slot)
+        if workload is None or name not in draft.world.courses:
+            continue
+        slot = draft.world.slots.get(slot_id(name, 0))
+        _declare_late(draft, workload, slot)
+        if slot is not None and slot.phase is Phase.OPEN and not workload.paused:
+            _steer(draft, workload, slot)
+
+
+def _declare_late(draft: Draft, workload: Workload, slot: Slot | None) -> None:
+    """Once, so that it is in the history; whatever keeps the job, pauses and failures too."""
+    assert isinstance(workload.shape, Job)
+    course = draft.world.courses[workload.name]
+    deadline = course.begun + workload.shape.deadline_ms
+    if draft.now < deadline or course.missed == deadline or (slot is not None and slot.phase is Phase.DONE):
+        return
+    left = max(0, workload.shape.work_ms - (slot.progress_ms if slot is not None else 0))
+    why = f"its deadline has passed with {seconds(left)} of work not saved"
+    if workload.paused:
+        why += "; it is paused"
+    elif slot is not None and slot.phase is Phase.FAILED:
+        why += "; it was given up"
+    draft.add(do.DeclareLate(workload=workload.name, deadline=deadline, why=why))
 
 
 def _steer(draft: Draft, workload: Workload, slot: Slot) -> None:

@@ -27,6 +27,7 @@ from holdfast.core import (
 )
 from holdfast.core.detect import RULES, Senses
 from holdfast.core.draft import NOBODY, Draft
+from holdfast.core.fold import may_be_forgotten
 from holdfast.core.pending import may_still_run, within
 from holdfast.model.node import JOINED, Clues, Fencing, LimitedBy, Node, NodeState, Step
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, slot_id
@@ -298,6 +299,8 @@ def explain_pool(world: World, name: str, now: Instant, unlisted: Mapping[str, s
     helps = []
     if state.deleted_at:
         because.append("its nodes are emptied and let go; it is forgotten when none is left")
+        unseen = [node.id for node in nodes if may_be_forgotten(world, node, now) and not node.joined_at]
+        helps += [f"holdfast forget {each}, if you know that it never came up" for each in unseen[:3]]
         because += (
             [f"its last request failed {seconds(now - state.why_at)} ago: {state.why}"] if state.why else []
         )
@@ -368,6 +371,8 @@ def _course(world: World, workload: Workload, now: Instant) -> Iterator[str]:
     if course is None or not isinstance(workload.shape, Job) or slot is None:
         return
     if slot.phase is not Phase.OPEN:
+        if course.missed:
+            yield f"it missed its deadline, {seconds(now - course.missed)} ago"
         return
     left = course.begun + workload.shape.deadline_ms - now
     work = seconds(max(0, workload.shape.work_ms - slot.progress_ms))

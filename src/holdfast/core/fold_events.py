@@ -356,7 +356,9 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
         world.agenda.room_freed = True  # whoever waits may preempt again
         return
     node = world.nodes.get(event.node)
-    if node is None or node.state not in JOINED or event.order is ev.Order.CHAOS:
+    if node is None or event.order is ev.Order.CHAOS:
+        return
+    if node.state not in JOINED and not (event.order is ev.Order.FORGET and fold_supply.is_unproven(node)):
         return
     if event.order is ev.Order.FORGET:
         if may_be_forgotten(world, node, event.at):
@@ -379,7 +381,10 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
 
 def may_be_forgotten(world: World, node: Node, now: Instant) -> bool:
     """Nothing exclusive can be running there any more, and we do not hear it. Where no lease proves that, the
-    operator who asks for it does."""
+    operator who asks for it does. One that nobody has ever seen, of a pool that goes away, is theirs to
+    strike off: its provider may never answer."""
+    if node.state is NodeState.TERMINATING and fold_supply.is_unproven(node):
+        return world.pool_states[node.pool].deleted_at > 0
     return node.verdict.level is Level.DEAD and now >= index.lease_over_at(world, node.id)
 
 

@@ -78,6 +78,8 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
                 known, way=way, since=since, why=action.why, safe_until=safe, ask_at=ask_at
             )
             world.agenda.at(ask_at, "workload", name)
+        case do.DeclareLate(workload=name, deadline=deadline):
+            world.courses[name] = replace(world.courses[name], missed=deadline)
         case do.EngageBrake(scope=scope, why=why):
             world.brakes[scope] = Brake(scope, at, why)
             world.agenda.at(at + world.policy.brake.hold_ms, "fleet", "brake")

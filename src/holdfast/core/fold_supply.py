@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from holdfast.core import books, fold_market, index
 from holdfast.model import event as ev
 from holdfast.model.market import key_of
-from holdfast.model.node import NodeState
+from holdfast.model.node import Node, NodeState
 from holdfast.model.plan import AGAIN
 from holdfast.model.pool import PoolState, Reserve
-from holdfast.model.units import MINUTE
+from holdfast.model.units import MINUTE, Instant
 from holdfast.model.verdict import Word
 from holdfast.model.world import World
 
@@ -76,8 +76,17 @@ def may_come(world: World, event: ev.NodeTerminated) -> bool:
     """Its launch was never answered, so its provider may be about to make it: then it stays in the books, and
     is terminated again after a while. It may have been asked for once more until it was given up."""
     node = world.nodes[event.node]
-    until = node.launched_at + world.policy.capacity.launch_timeout_ms + LATE_MS
-    return not node.answered and not node.joined_at and event.at < until
+    return is_unproven(node) and event.at < _too_late(world, node)
+
+
+def is_unproven(node: Node) -> bool:
+    """Its provider never said that it is there, and it never joined."""
+    return not node.answered and not node.joined_at
+
+
+def _too_late(world: World, node: Node) -> Instant:
+    """Its launch comes to no machine from then on."""
+    return node.launched_at + world.policy.capacity.launch_timeout_ms + LATE_MS
 
 
 def action_failed(world: World, event: ev.ActionFailed) -> None:
@@ -89,6 +98,11 @@ def action_failed(world: World, event: ev.ActionFailed) -> None:
     doubled = policy.backoff_ms << min(state.failures_in_a_row, DOUBLINGS_MAX)
     wait = max(min(doubled, policy.backoff_max_ms), event.retry_after_ms)
     if node.state is not NodeState.LAUNCHING:
+        if state.deleted_at and is_unproven(node) and event.at >= _too_late(world, node):
+            # A provider that never answers would keep the pool for ever, for a machine that nobody has seen.
+            books.undo_node(world, node, event.at)
+            index.drop_node(world, node.id)
+            return
         index.put_node(world, replace(node, retry_at=event.at + wait))
         if state.deleted_at:
             note_pool(world, node.pool, why=f"{node.id}: {event.why}", why_at=event.at)

@@ -36,7 +36,11 @@ def applied(world: World, workload: Workload, at: Instant) -> None:
     if workload.name not in world.mixed:
         world.losses.pop(workload.name, None)
     if isinstance(workload.shape, Job) and workload.shape.deadline_ms:
-        world.courses.setdefault(workload.name, Course(workload.name, begun=at))
+        course = world.courses.setdefault(workload.name, Course(workload.name, begun=at))
+        deadline = course.begun + workload.shape.deadline_ms
+        if course.missed not in (0, deadline):  # another one is promised now
+            world.courses[workload.name] = replace(course, missed=0)
+        world.agenda.at(deadline, "workload", workload.name)
     else:
         world.courses.pop(workload.name, None)
     if old is not None and old.paused and not workload.paused:

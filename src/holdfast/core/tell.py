@@ -100,6 +100,8 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             return name, f" {way}"
         case do.RegroupGang(workload=name, generation=generation, restart=restart):
             return name, f" generation {generation}" + (", all start anew" if restart else "")
+        case do.DeclareLate(workload=name):
+            return name, ""
         case (
             do.AddSlot(slot=slot)
             | do.CloseSlot(slot=slot)

@@ -113,6 +113,13 @@ class TakeWay(Deed, frozen=True):
     ask_at: Instant
 
 
+class DeclareLate(Deed, frozen=True):
+    """The deadline of a job has passed, and the job is not done."""
+
+    workload: str
+    deadline: Instant
+
+
 class PlaceReplica(Deed, frozen=True):
     replica: str
     slot: str
@@ -213,6 +220,7 @@ Action = (
     | QuarantineNode
     | RaiseFinding
     | TakeWay
+    | DeclareLate
     | PlaceReplica
     | StopReplica
     | PromoteStandby

@@ -21,3 +21,4 @@ class Course(msgspec.Struct, frozen=True):
     why: str = ""
     safe_until: Instant = 0  # until then any way keeps the promise
     ask_at: Instant = 0  # then it is chosen again, whatever happens
+    missed: Instant = 0  # the deadline that passed while the job was not done; 0: none
