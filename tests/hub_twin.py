@@ -120,9 +120,11 @@ class Line:
         assert signed(hello.key, hello.signature, self.nonce, hello.node, hello.instance)
         return hello
 
-    async def welcome(self, lease_ms: int = LEASE_MS, beat_ms: int = BEAT_MS, *others: str) -> Hello:
+    async def welcome(
+        self, lease_ms: int = LEASE_MS, beat_ms: int = BEAT_MS, *others: str, log_bytes_per_s: int = 0
+    ) -> Hello:
         hello = await self.challenge()
-        self.say(Welcome(1, lease_ms, beat_ms, others))
+        self.say(Welcome(1, lease_ms, beat_ms, others, log_bytes_per_s))
         return hello
 
     # what the agent said
@@ -213,13 +215,15 @@ class HubTwin:
         """Of all lines."""
         return {key: report for line in self.lines for key, report in line.reports().items()}
 
-    async def welcomed(self, lease_ms: int = LEASE_MS, beat_ms: int = BEAT_MS) -> Line:
+    async def welcomed(
+        self, lease_ms: int = LEASE_MS, beat_ms: int = BEAT_MS, *, log_bytes_per_s: int = 0
+    ) -> Line:
         """The next connection on which an agent says who it is. One given up before that is followed by
         another: an agent waits a few seconds for its hub, and a busy machine may take longer."""
         for _ in range(10):
             line = await self.line()
             try:
-                await line.welcome(lease_ms, beat_ms)
+                await line.welcome(lease_ms, beat_ms, log_bytes_per_s=log_bytes_per_s)
             except Gone:
                 continue
             return line

@@ -3,10 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
+from holdfast.agent import log_ship
+from holdfast.agent.log_ship import LogShipping
 from holdfast.agent.tails import LAST_BYTES, LAST_BYTES_ALL, PART_BYTES, READERS_MAX, last_words
 from holdfast.core.node import Report
 from holdfast.model.event import Ended
-from holdfast.wire.messages import Beat, LogPart, LogTaken, ReadLog, Reports, StopLog, Wrote
+from holdfast.wire.messages import Beat, LogEnds, LogPart, LogTaken, ReadLog, Reports, StopLog, Wrote
 from tests.agent_rig import agent
 from tests.hub_twin import HubTwin, Line, desired, lived, until, wanted
 from tests.runtime_twin import RuntimeTwin
@@ -212,3 +216,54 @@ def test_many_that_end_together_share_what_fits_before_the_next_beat() -> None:
     assert len(words) == len(reports)
     assert LAST_BYTES_ALL * 0.9 < sum(len(wrote.data) for wrote in words.values()) <= LAST_BYTES_ALL
     assert {wrote.written for wrote in words.values()} == {LAST_BYTES}
+
+
+@lived
+async def test_the_end_of_what_is_written_is_sent_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_ship, "EVERY_S", 0.05)
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed(log_bytes_per_s=1 << 20)
+        line.say(desired(1, wanted("web/0.1")))
+        await line.report("web/0.1", "started")
+        rig.runtime.disk.logs["web/0.1"] = b"one\n"
+        await until(lambda: line.all(LogEnds) == [LogEnds({"web/0.1": Wrote(b"one\n", 4)})])
+        beats = len(line.all(Beat))
+        await until(lambda: len(line.all(Beat)) >= beats + 3)
+        assert len(line.all(LogEnds)) == 1, "it is sent when it has grown"
+        rig.runtime.disk.logs["web/0.1"] = b"one\ntwo\n"
+        await until(lambda: line.all(LogEnds)[-1] == LogEnds({"web/0.1": Wrote(b"one\ntwo\n", 8)}))
+
+
+@lived
+async def test_an_older_control_plane_is_sent_no_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_ship, "EVERY_S", 0.02)
+    async with HubTwin() as hub, agent(tmp_path, hub.url) as rig:
+        line = await hub.welcomed(beat_ms=50)
+        line.say(desired(1, wanted("web/0.1")))
+        await line.report("web/0.1", "started")
+        rig.runtime.disk.logs["web/0.1"] = b"one\n"
+        beats = len(line.all(Beat))
+        await until(lambda: len(line.all(Beat)) >= beats + 5)
+        assert not line.all(LogEnds)
+
+
+def test_logs_share_the_bytes_that_a_node_may_send_and_none_is_forgotten() -> None:
+    runtime = RuntimeTwin()
+    names = [f"web/{number}.1" for number in range(100)]
+    shipping = LogShipping(runtime, lambda: names)
+    runtime.disk.logs |= dict.fromkeys(names, b"x" * 100000)
+    sent: dict[str, int] = {}
+    for _ in range(10):
+        ends = shipping.grown(12_000)
+        assert 0 < sum(len(wrote.data) for wrote in ends.values()) <= 12_000
+        for name in ends:
+            sent[name] = sent.get(name, 0) + 1
+        for name in names[:50]:  # these go on writing
+            runtime.disk.logs[name] += b"x"
+    assert set(sent) == set(names)
+    names.clear()
+    assert shipping.grown(12_000) == {}

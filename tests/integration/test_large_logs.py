@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import sqlite3
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from tests.integration.test_cli_live import TINY, until, write
 from tests.live_fleet import PATIENCE_S, running
 
 LINES, WIDTH = 1_000_000, 30
+ALL = range(1, LINES + 1)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +87,31 @@ def test_a_log_whose_node_is_killed_in_the_middle_ends_with_an_error(
     rest, errors = reader.communicate(timeout=PATIENCE_S)
     log = b"".join([*found, rest])
     assert reader.returncode == 1
-    assert f"error: the log of {name}/0.1 is cut short after {len(log):,} bytes: " in errors.decode()
-    assert log == b"".join(b"%0*d\n" % (WIDTH - 1, at) for at in range(1, LINES + 1))[: len(log)]
+    cut = re.search(rf"error: the log of {name}/0.1 is cut short after ([\d,]+) bytes: ", errors.decode())
+    assert cut is not None, errors
+    size, whole = int(cut[1].replace(",", "")), b"".join(b"%0*d\n" % (WIDTH - 1, at) for at in ALL)
+    assert log[:size] == whole[:size]
+    assert whole.endswith(log[size:]), "of what is followed, the end is kept"
     assert holdfast(fleet, "delete", name, "--wait").code == 0
     until(lambda: len(json.loads(holdfast(fleet, "nodes", "--json").out)) == 2)
+
+
+def test_what_a_replica_wrote_on_a_node_that_was_killed_is_kept(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    text = f"kind: service\nname: talk\ncommand: seq 1000; exec sleep 600\n{TINY}"
+    assert holdfast(fleet, "apply", write(tmp_path / "talk.yaml", text), "--wait").code == 0
+    (copy,) = holdfast(fleet, "replicas", "--workload", "talk", "--json").json
+    database = sqlite3.connect(f"file:{fleet / 'holdfast.db'}?mode=ro", uri=True)
+    kept = "SELECT count(*) FROM tails WHERE replica = ?"
+    until(lambda: database.execute(kept, (copy["id"],)).fetchone()[0] == 1)
+    database.close()
+    assert holdfast(fleet, "chaos", "kill", copy["node"]).code == 0
+    until(lambda: copy["node"] not in {n["name"] for n in json.loads(holdfast(fleet, "nodes", "--json").out)})
+    told = holdfast(fleet, "logs", copy["id"])
+    assert (told.code, told.out) == (0, "".join(f"{number}\n" for number in range(1, 1001)))
+    assert f"{copy['node']} is gone; this is all that it wrote up to some seconds before" in told.err
+    followed = holdfast(fleet, "logs", copy["id"], "-f")
+    assert (followed.code, followed.out) == (1, told.out)
+    assert "is not known" in followed.err
+    assert holdfast(fleet, "delete", "talk", "--wait").code == 0

@@ -2,6 +2,10 @@
 
 import asyncio
 
+import pytest
+from msgspec.structs import replace
+
+from holdfast.control import last_words
 from holdfast.control.last_words import WAITING_BYTES_MAX, LastWords
 from holdfast.ports.store import TAIL_COSTS, Tail
 from holdfast.sim.store import SimStore
@@ -51,3 +55,23 @@ async def test_a_great_many_short_ones_wait_for_a_slow_store_only_up_to_a_bound(
     await until(lambda: len(store.tails) == most + 1)
     assert store.batches == [1, most]
     await words.close()
+
+
+async def test_what_running_replicas_write_is_written_together_bounded_and_not_over_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(last_words, "RUNNING_EVERY_S", 0.05)
+    monkeypatch.setattr(last_words, "RUNNING_BYTES_MAX", 10 * (TAIL_COSTS + 1))
+    store = SlowStore()
+    store.may.set()
+    words = LastWords(store)
+    words.keep_running(replace(tail(number), ended=False) for number in range(20))
+    assert await words.of("web/3.1") == replace(tail(3), ended=False)
+    words.keep([tail(3)])
+    await until(lambda: len(store.tails) == 10)
+    assert store.batches == [1, 9]
+    assert store.tails["web/3.1"].ended
+    assert not store.tails["web/4.1"].ended
+    words.keep_running([replace(tail(5), ended=False, written=7)])
+    await words.close()
+    assert store.tails["web/5.1"].written == 7

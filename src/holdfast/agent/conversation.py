@@ -17,6 +17,7 @@ from holdfast import __version__
 from holdfast.agent.hands import Hands, Spawn
 from holdfast.agent.kernel import boot_ms
 from holdfast.agent.link import Link
+from holdfast.agent.log_ship import LogShipping
 from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.say import Log
 from holdfast.agent.settings import Settings
@@ -95,6 +96,7 @@ class Conversation:
         self._logs = logs
         self._link: Link | None = None
         self._tails: Tails | None = None
+        self._shipping: asyncio.Task[None] | None = None
         self._hello_at: Instant | None = None
         self._sent: dict[int, Instant] = {}  # beats that were not answered yet
         self._number = self._heard = 0
@@ -195,6 +197,9 @@ class Conversation:
         self.hands.welcomed(self._hello_at)
         self._told = self.hands.machine.first_report
         self.hands.news = self._news
+        if welcome.log_bytes_per_s > 0:
+            shipping = LogShipping(self._logs, lambda: list(self.hands.machine.processes))
+            self._shipping = self._loop.create_task(shipping.run(self._linked(), welcome.log_bytes_per_s))
         self._heard_at = self._due = self._loop.time()
         self._beat_later()
         self.welcomed(welcome)
@@ -319,6 +324,8 @@ class Conversation:
         self._end(Lost("the agent left it"))
         if self.hands.news == self._news:
             self.hands.news = lambda: None
+        if self._shipping is not None:
+            self._shipping.cancel()
         if self._tails is not None:
             await self._tails.close()
         if self._link is not None:

@@ -72,7 +72,8 @@ class Reading:
         hint = f"holdfast replicas --workload {self.workload}"
         if self.one_replica:
             error = self.failed[-1]
-            return Unanswered(error.errors, error.hint or hint, CUT if error.status == GONE else error.status)
+            texts = [text for each in self.failed for text in each.errors]
+            return Unanswered(texts, error.hint or hint, CUT if error.status == GONE else error.status)
         return Unanswered([text for error in self.failed for text in error.errors], hint)
 
     def _session(self) -> httpx.AsyncClient:

@@ -17,7 +17,9 @@ def logs(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="REPLICA|WORKLOAD", help="Such as web/0.3, or web.", autocompletion=complete.logged
+            metavar="REPLICA|SEAT|WORKLOAD",
+            help="Such as web/0.3, web/0 or web.",
+            autocompletion=complete.logged,
         ),
     ],
     follow: Annotated[
@@ -31,8 +33,9 @@ def logs(
         bool, typer.Option("--json", help="Print JSON: one object a line, with -f and without.")
     ] = False,
 ) -> None:
-    """Print what a replica wrote, or every replica of a workload. A replica's node keeps it; of one that has
-    ended the control plane keeps the last 64 KiB, for when its node is gone."""
+    """Print what replicas wrote. One, the last in a seat, or all of a workload. Its node keeps 20 to 30 MB of
+    each; for when the node is gone the control plane keeps the last 64 KiB of what has ended, and 16 KiB of
+    what runs, some seconds old. Exit code 1: that is not all of it."""
     import asyncio
 
     from holdfast.cli.log_streams import Reading

@@ -12,12 +12,13 @@ what the world wants of it. What it must keep, because the proofs of the core re
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import structlog
 from msgspec.structs import replace
 
 from holdfast.control.enrol import Enrolment, Refusal
+from holdfast.control.intake import Allowance
 from holdfast.control.last_words import LastWords
 from holdfast.control.log_reader import LogReader
 from holdfast.control.metrics import Metrics
@@ -38,6 +39,7 @@ from holdfast.wire.messages import (
     Found,
     Goodbye,
     Hello,
+    LogEnds,
     LogPart,
     Noted,
     Noticed,
@@ -45,12 +47,17 @@ from holdfast.wire.messages import (
     Reports,
     Used,
     Welcome,
+    Wrote,
 )
 
 HELLO_WITHIN_MS = 5_000
 STRANGERS_MAX = 20_000  # connections that were not welcomed yet
 ANSWER_SLACK_MS = 400  # what a question to a peer may take on top of the probe itself
 SET_AGAIN_S = 1.0
+LOG_BYTES_PER_S = 1 << 20  # of what running replicas write, from all nodes together
+LOG_BYTES_PER_S_MAX = 4 << 10  # from one node
+LOG_BYTES_PER_S_MIN = 256
+LOG_BURST_S = 10
 LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
 WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
 BOOT_MAX = 64
@@ -218,8 +225,29 @@ class Hub:
         policy = session.policy = term.policy
         session.planes = self.control_planes
         session.send(
-            Welcome(term.generation, policy.leases.lease_ms, policy.detection.beat_ms, session.planes)
+            Welcome(
+                term.generation,
+                policy.leases.lease_ms,
+                policy.detection.beat_ms,
+                session.planes,
+                self._allow_logs(session, term),
+            )
         )
+
+    def _allow_logs(self, session: Session, term: Term) -> int:
+        """Bytes a second of what running replicas write that this node may send: all nodes share a bound."""
+        share = LOG_BYTES_PER_S // max(1, len(term.mind.world.nodes))
+        per_s = max(LOG_BYTES_PER_S_MIN, min(LOG_BYTES_PER_S_MAX, share))
+        session.log_allowance = Allowance(per_s, LOG_BURST_S * per_s, term.now)
+        return per_s
+
+    def _log_ends(self, session: Session, term: Term, message: LogEnds) -> None:
+        allowance = session.log_allowance
+        if allowance is None or allowance.wait_ms(term.now):
+            return  # more than it was allowed; the next one replaces it
+        allowance.take(sum(len(wrote.data) for wrote in message.tails.values()))
+        found = _tails(term, session.node, message.tails)
+        self.last_words.keep_running(replace(tail, ended=False) for tail in found)
 
     # what agents say
 
@@ -264,6 +292,8 @@ class Hub:
                 taken = session.intake.finding(term.mind.world, node, finding)
                 if taken is not None:
                     term.post(ev.FindingRaised(at=term.now, finding=replace(taken, at=term.now)))
+            case LogEnds():
+                self._log_ends(session, term, message)
             case LogPart(request=number):
                 if number in self.readers and self.readers[number].session is session:
                     self.readers[number].put(message)
@@ -276,7 +306,7 @@ class Hub:
         known = self._reported.get(node, 0)
         self._reported[node] = max(known, before)
         fresh = message.reports[max(0, known - message.first) :]
-        self.last_words.keep(_tails(term, node, message))
+        self.last_words.keep(_tails(term, node, message.tails))
         own = session.intake.own(term.mind.world, node, fresh)
         term.post(*events_of(own, node, now), done=lambda _: session.send(Noted(before)))
 
@@ -356,9 +386,9 @@ class Hub:
         return session
 
 
-def _tails(term: Term, node: str, message: Reports) -> Iterator[Tail]:
+def _tails(term: Term, node: str, tails: Mapping[str, Wrote]) -> Iterator[Tail]:
     """Nobody speaks for the replica of another."""
-    for name, wrote in message.tails.items():
+    for name, wrote in tails.items():
         replica = term.mind.world.replicas.get(name)
         if replica is not None and replica.node == node:
             written = min(max(wrote.written, len(wrote.data)), WRITTEN_MAX)

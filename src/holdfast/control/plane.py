@@ -206,7 +206,7 @@ class Plane:
         try:
             reader = self.hub.read_log(node, replica, -last if offset is None else offset, follow=follow)
         except Gone as error:
-            return await self._kept(replica, node, offset, last, str(error))
+            return await self._kept(replica, node, offset, last, str(error), follow=follow)
         good = False
         try:
             runs = replica in self.world.replicas
@@ -216,19 +216,26 @@ class Plane:
             note = _beginning(reader, replica, offset, last)
             good = True
         except Gone as error:
-            return await self._kept(replica, node, offset, last, str(error))
+            return await self._kept(replica, node, offset, last, str(error), follow=follow)
         finally:
             if not good:
                 reader.close()
         return Log(reader.parts(), note, reader.start, reader.close)
 
-    async def _kept(self, replica: str, node: str, offset: int | None, last: int, why: str) -> Log:
+    async def _kept(
+        self, replica: str, node: str, offset: int | None, last: int, why: str, *, follow: bool
+    ) -> Log:
         known = self.world.nodes.get(node)
         if known is None or known.state not in JOINED:
             why = f"{node} is gone"
         tail = await self.last_words.of(replica)
         if tail is not None:
-            return kept(tail, offset, last, why)
+            try:
+                return kept(tail, offset, last, why, follow=follow)
+            except Gone as error:
+                why = str(error)
+                if known is None or known.state not in JOINED:
+                    raise NotFound(why) from None
         if why.endswith("is gone"):
             raise NotFound(f"{replica} ran on {node}, which is gone; nothing that it wrote is kept")
         raise NotReachable(why)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 import structlog
 
-from holdfast.control.intake import JOURNALLED, Intake
+from holdfast.control.intake import JOURNALLED, Allowance, Intake
 from holdfast.model.policy import Policy
 from holdfast.model.resources import NODE_MAX, Resources
 from holdfast.wire import frame
@@ -64,6 +64,7 @@ class Session(asyncio.Protocol):
         self.node = ""  # set when it is welcomed
         self.policy: Policy | None = None  # that it was told of: leases and beats
         self.planes: tuple[str, ...] = ()  # that it was told of: control planes
+        self.log_allowance: Allowance | None = None  # for the ends of running replicas' logs
         self._reader = frame.Reader(FromAgent, frame.FROM_AGENT_MAX)
         self._transport: asyncio.Transport | None = None
         self.intake = Intake(hub.metrics, hub.clock.monotonic)

@@ -29,13 +29,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Tail(msgspec.Struct, frozen=True):
-    """The end of what a replica wrote that has ended."""
+    """The end of what a replica wrote."""
 
     replica: str
     node: str  # where it ran
     data: bytes
     written: int  # bytes, in all
     at: Instant
+    ended: bool = True  # False: it was running then, and may have written more
 
 
 class Store(Protocol):

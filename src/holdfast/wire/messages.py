@@ -87,6 +87,12 @@ class Reports(Message, frozen=True):
     tails: dict[str, Wrote] = {}  # of replicas that ended; an older agent says nothing of them
 
 
+class LogEnds(Message, frozen=True):
+    """The end of what running replicas wrote. Only to a control plane that allows it in its welcome."""
+
+    tails: dict[str, Wrote]
+
+
 class Confirmed(Message, frozen=True):
     """The set of this number was carried out."""
 
@@ -137,6 +143,7 @@ class Welcome(Message, frozen=True):
     lease_ms: Millis
     beat_ms: Millis
     control_planes: tuple[str, ...] = ()  # URLs of all we know
+    log_bytes_per_s: int = 0  # of LogEnds, at most; 0: an older one, which does not know them
 
 
 class Refused(Message, frozen=True):
@@ -214,7 +221,7 @@ REFUSALS = {
 }
 FINAL = frozenset(REFUSALS) - {"connected", "full"}  # trying again changes nothing
 
-FromAgent = Hello | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart
+FromAgent = Hello | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart | LogEnds
 ToAgent = (
     Challenge
     | Welcome

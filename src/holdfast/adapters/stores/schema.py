@@ -24,7 +24,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004")  # every migration there is, the oldest first
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")  # every migration there is, the oldest first
 
 metadata = MetaData()
 
@@ -74,7 +74,7 @@ snapshots = Table(
     Column("body", LargeBinary, nullable=False),
 )
 
-tails = Table(  # of what replicas wrote that have ended
+tails = Table(  # the end of what replicas wrote
     "tails",
     metadata,
     Column("replica", Text, primary_key=True),
@@ -83,6 +83,7 @@ tails = Table(  # of what replicas wrote that have ended
     Column("size", BigInteger, nullable=False),  # what it counts
     Column("written", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
+    Column("ended", SmallInteger, nullable=False, server_default="1"),
 )
 Index("tails_by_age", tails.c.at, tails.c.size)
 

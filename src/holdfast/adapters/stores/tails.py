@@ -27,6 +27,7 @@ def keep_tails(told: Sequence[Tail], connection: Connection) -> None:
             "size": len(tail.data) + TAIL_COSTS,
             "written": tail.written,
             "data": tail.data,
+            "ended": int(tail.ended),
         }
         for tail in told
     ]
@@ -51,7 +52,9 @@ def _drop_oldest(connection: Connection) -> None:
 
 def find_tail(replica: str, connection: Connection) -> Tail | None:
     row = connection.execute(select(tails).where(tails.c.replica == storable(replica))).one_or_none()
-    return Tail(row.replica, row.node, bytes(row.data), row.written, row.at) if row is not None else None
+    if row is None:
+        return None
+    return Tail(row.replica, row.node, bytes(row.data), row.written, row.at, bool(row.ended))
 
 
 def forget_tails(before: Instant, connection: Connection) -> None:
