@@ -46,6 +46,7 @@ def test_a_drawn_story_ends_well(seed: int) -> None:
         (8100343, 12, 1.0),  # the rest of the month's money pays for one node, and a gang needs two
         (8100483, 12, 1.0),  # a service that had grown is deleted and applied again
         (61000026, 14, 1.1),  # prices change while a launch is not answered
+        (61000439, 16, 1.3),  # a replica fails at the very end, and the report of it is lost once
         (7000278, 40, 2.0),  # spot becomes dearer after the last list of prices
     ],
 )

@@ -244,7 +244,7 @@ class Fleet:
             host.sending = True
             self.kernel.after(0, self._send_reports, host)
         if not host.reporting:
-            host.reporting = True
+            host.reporting, host.reporting_since = True, self.kernel.now
             self.kernel.after(RETRY_MS, self._report_again, host)
 
     def _send_reports(self, host: Host) -> None:

@@ -26,6 +26,7 @@ class Host:
         self.processes: dict[str, Process] = {}
         self.sending = False
         self.reporting = False  # a report is on its way, or will be tried again
+        self.reporting_since = now
 
     @property
     def speaks(self) -> bool:

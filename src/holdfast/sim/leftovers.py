@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.core import brake
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.policy import Policy
-from holdfast.model.replica import LIVE, State
+from holdfast.model.replica import LIVE, Replica, State
 from holdfast.model.units import MINUTE, Instant, Millis, seconds
 from holdfast.model.verdict import Level, Said
 from holdfast.model.world import World
@@ -93,6 +93,14 @@ def _money(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
                 yield f"{node.id} still costs money, and that of {what} is used up"
 
 
+def _runs(sim: "Simulation", replica: Replica) -> bool:
+    """Or it ended a moment ago, and the report of that is on its way, perhaps for the second time."""
+    host = sim.fleet.hosts[replica.node]
+    just_now = sim.kernel.now - host.reporting_since <= JUST_NOW_MS
+    unreported = any(report.replica == replica.id for report in host.machine.reports)
+    return replica.id in host.processes or (host.reporting and just_now and unreported)
+
+
 def _replicas(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
     """Every replica is what we believe it to be, and none is of something unwanted."""
     for name, replica in world.replicas.items():
@@ -107,7 +115,7 @@ def _replicas(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
             yield f"{name} has been stopping for {seconds(now - replica.since)}"
         elif replica.state in LIVE and (workload is None or workload.paused):
             yield f"{name} is kept, though its workload is {'paused' if workload else 'deleted'}"
-        elif replica.state is State.READY and name not in sim.fleet.hosts[replica.node].processes:
+        elif replica.state is State.READY and not _runs(sim, replica):
             yield f"{name} is believed to run on {replica.node}, and does not"
 
 
