@@ -22,7 +22,7 @@ class Rig:
 
 def simulated() -> Rig:
     sim = Simulation(Scenario("nothing"))
-    clock = SimClock(sim)
+    clock = SimClock(sim, "cp-1")
 
     def wait(ms: Millis) -> None:
         sim.kernel.now += ms

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.adapters.clock import HostClock
 from holdfast.control.plane import NotLeading
 from holdfast.core.turn import Entry
 from holdfast.model import event as ev
 from holdfast.model.replica import Phase, Role, State
+from holdfast.model.units import HOUR, SECOND
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Service, Workload
 from holdfast.ports.errors import Unreachable
@@ -283,3 +285,28 @@ async def test_a_standby_that_takes_over_is_a_failover() -> None:
         agents[active.node].die()
         await until(lambda: failovers(plane) == 1)
         assert plane.world.slots["web/0"].down_since == 0
+
+
+class SetClock(HostClock):
+    """Somebody sets the wall clock of the machine."""
+
+    ahead_ms = 0
+
+    def wall(self) -> int:
+        return super().wall() + self.ahead_ms
+
+
+async def test_a_wall_clock_that_is_set_between_two_terms_is_known_and_journalled() -> None:
+    world = World()
+    world.clock = clock = SetClock()
+    async with world.plane() as plane:
+        await world.joined(plane, "n1")
+    clock.ahead_ms = HOUR
+    async with world.plane() as plane:
+        await until(lambda: plane.leading)
+        at = plane.now()
+    terms = [entry for entry in entries(world) if isinstance(entry, ev.LeaderChanged)]
+    assert [term.era for term in terms] == [clock.era()] * len(terms)
+    assert terms[0].stepped_ms == 0
+    assert abs(terms[-1].stepped_ms - HOUR) < 10 * SECOND
+    assert at >= terms[0].at + HOUR, "time itself goes on from what the wall clock says"

@@ -135,3 +135,28 @@ def test_the_books_are_above_the_bills_by_answer_times_alone() -> None:
     answers = len(provider.past) * (provider.traits.answer_ms * 3 // 2 + 1_000)
     assert 0 <= over <= answers * 500_000
     assert over / HOUR < 1_000, "a tenth of a cent"
+
+
+@pytest.mark.parametrize(
+    ("planes", "end"),
+    [
+        (1, {"at": "12m", "fault": "control-pause", "control": "cp-1", "lasts": "20s"}),
+        (2, {"at": "12m", "fault": "control-crash", "control": "cp-1", "lasts": "2m"}),  # the other followed
+    ],
+)
+def test_a_wall_clock_that_is_set_forward_eats_no_budget(planes: int, end: dict[str, Any]) -> None:
+    jumps = [
+        {"at": "10m", "fault": "clock-jump", "control": f"cp-{number}", "jump": "1h"}
+        for number in range(1, planes + 1)
+    ]
+    pool = {"nodes": 4, "min": 4, "budget": {"month": 2.6}}
+    story = tell(pool, {"replicas": 2, "applied_at": "0s"}, faults=[*jumps, end], lasts="1h")
+    result, sim = run({**story, "control_planes": planes})
+    assert (result.violations, result.unmet) == ((), ())
+    assert sim.leader is not None
+    assert sim.leader.mind is not None
+    world = sim.leader.mind.world
+    assert world.leader.generation > 1
+    assert len(world.in_pool["std"]) == 4, "nobody was given notice for money that was not spent"
+    books_say = money.settled(world.accounts["std"], sim.leader.now()).spent // HOUR
+    assert books_say == pytest.approx(sim.providers["local"].bill().micro_usd, rel=0.02)

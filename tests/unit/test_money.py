@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core import money
+from holdfast.core import books, money
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.money import Account, Budget
 from holdfast.model.policy import Policy
 from holdfast.model.units import DAY, HOUR, MINUTE, NEVER, SECOND
 from holdfast.model.workload import Service, Workload
+from holdfast.model.world import Leader
 from tests.build import needs
 from tests.play import Play, of, offer, pool
 
@@ -224,3 +225,83 @@ def test_a_month_with_a_budget_is_one_entry_on_the_agenda() -> None:
     ends = [entry for entry in play.world.agenda.due if entry[0] == money.month_end(play.now)]
     assert len(ends) == 1
     assert play.world.agenda.watched["pool"] == ends[0][0]
+
+
+# the clock was set between two leaders
+
+
+def leads(play: Play, generation: int, stepped_ms: int = 0) -> None:
+    play.tell(
+        ev.LeaderChanged(at=play.now, leader="cp", generation=generation, era="boot", stepped_ms=stepped_ms)
+    )
+
+
+@pytest.mark.parametrize(
+    ("era", "seen", "stepped"),
+    [
+        ("boot", None, HOUR),  # the same boot of the same machine
+        ("other", None, 0),  # nobody knows: what the clocks show is charged
+        ("other", 900, HOUR + 100),  # another machine, which followed
+        ("", None, 0),
+    ],
+)
+def test_how_far_a_clock_was_set_is_known_by_its_machine_and_by_who_followed(
+    era: str, seen: int | None, stepped: int
+) -> None:
+    assert books.stepped_ms(Leader("cp", 1, 0, "boot", 1_000), era, 1_000 + HOUR, seen) == stepped
+
+
+def test_a_clock_that_was_set_back_takes_no_money_away() -> None:
+    assert books.stepped_ms(Leader("cp", 1, 0, "boot", 1_000), "boot", 1_000 - HOUR, None) == 0
+
+
+def test_a_leader_from_before_this_was_journalled_says_nothing() -> None:
+    assert books.stepped_ms(Leader("cp", 1, 0), "", HOUR, None) == 0
+
+
+def test_the_hour_by_which_a_clock_was_set_forward_is_not_charged() -> None:
+    play = Play(offers=(offer(price=100),))
+    leads(play, 1)
+    play.join("a")
+    price = play.node("a").price_micro_usd
+    play.now += 10 * MINUTE + HOUR
+    leads(play, 2, stepped_ms=HOUR)
+    play.now += 5 * MINUTE
+    account = money.settled(play.world.accounts["pool"], play.now)
+    assert price
+    assert account.spent == account.spent_month == price * 15 * MINUTE
+
+
+def test_an_hour_without_a_leader_is_charged() -> None:
+    play = Play(offers=(offer(price=100),))
+    leads(play, 1)
+    play.join("a")
+    play.now += HOUR
+    leads(play, 2)
+    account = money.settled(play.world.accounts["pool"], play.now)
+    assert account.spent == play.node("a").price_micro_usd * HOUR
+
+
+def test_a_launch_that_failed_is_paid_back_to_the_unit_though_the_clock_was_set() -> None:
+    play = Play(offers=(offer(price=100),), min=1)
+    leads(play, 1)
+    launch = next(action for action in play.turn() if isinstance(action, do.LaunchNode))
+    play.now += 1_000 + HOUR
+    leads(play, 2, stepped_ms=HOUR)
+    play.now += 1_000
+    play.tell(ev.ActionFailed(at=play.now, action="p1.0", node=launch.node, error="CapacityShort", why=""))
+    assert money.settled(play.world.accounts["pool"], play.now).spent == 0
+
+
+def test_a_step_over_the_end_of_a_month_begins_the_new_one_with_nothing_spent_in_the_step() -> None:
+    play = Play(offers=(offer(price=100),))
+    play.now = money.month_end(play.now) - 30 * MINUTE
+    leads(play, 1)
+    play.join("a")
+    price = play.node("a").price_micro_usd
+    play.now += HOUR
+    leads(play, 2, stepped_ms=HOUR)
+    play.now += 10 * MINUTE
+    account = money.settled(play.world.accounts["pool"], play.now)
+    assert account.spent == price * 10 * MINUTE
+    assert account.spent_month <= account.spent

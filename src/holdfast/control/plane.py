@@ -111,6 +111,8 @@ class Plane:
         self.hub = Hub(clock, enrolment, self._metrics, self.last_words)
         self._follower = Follower(store)
         self._fresh = False  # has the follower read anything yet?
+        self._caught_up_at: Instant = 0  # by the monotonic clock
+        self._seen: Millis | None = None  # how far the leader's instants are from that clock, as we watched
         self._term: Term | None = None
         self._last = World()  # of the last term
         self._gateways: Gateways | None = None
@@ -415,6 +417,7 @@ class Plane:
         await asyncio.sleep(min(FOLLOW_EVERY_S, held.left_ms / 1000 + SOON_S))
 
     async def _catch_up(self) -> None:
+        asked_at, before = self.clock.monotonic(), self._follower.length
         if not self._fresh:
             await self._follower.begin()
         try:
@@ -422,7 +425,9 @@ class Plane:
         except NotFound:  # we were away for so long that what comes next is no longer kept
             await self._follower.begin()
             await self._follower.catch_up()
-        self._fresh = True
+        if self._fresh and self._follower.length > before:  # after we looked last, the newest was written
+            self._seen = self._follower.last_at - self._caught_up_at
+        self._fresh, self._caught_up_at = True, asked_at
         self._grown(self._follower.length)
 
     async def _lead(self, held: Leadership) -> None:
@@ -435,7 +440,8 @@ class Plane:
         steady = SteadyClock(self.clock, follower.last_at)
         mind = Mind(follower.world, anew=follower.anew)
         journal = follower.length, follower.saved
-        term = Term(self.name, held.generation, mind, *journal, self.store, steady, self._metrics)
+        term = Term(self.name, held.generation, mind, *journal, self.store, steady, self._metrics, self._seen)
+        self._seen = None  # from now on our own clock counts
         self.unlisted = {}
         performer = Performer(term, self.hub, self.providers, self.unlisted)
         term.hands, term.on_append = performer, self._grown

@@ -21,7 +21,7 @@ import structlog
 
 from holdfast.control.metrics import Metrics
 from holdfast.control.together import together
-from holdfast.core import snapshot
+from holdfast.core import books, snapshot
 from holdfast.core.turn import Append, Mind, Perform, Send, resume, turn
 from holdfast.model.action import PromoteStandby
 from holdfast.model.event import Event, LeaderChanged, NodeJudged, PolicyApplied, ReplicaReady
@@ -82,8 +82,10 @@ class Term:
         store: Store,
         clock: SteadyClock,
         metrics: Metrics,
+        seen: Millis | None = None,
     ) -> None:
-        """`written` and `saved`: how many entries the journal has, and how many the newest snapshot."""
+        """`written` and `saved`: how many entries the journal has, and how many the newest snapshot. `seen`:
+        how far the instants of the leader before were from our monotonic clock, if we watched."""
         self.name, self.generation, self.mind = name, generation, mind
         # One that is overdue waits a little all the same: what it may cost must not come with every term.
         self.written, self.saved = written, max(saved, written - SNAPSHOT_EVERY * 9 // 10)
@@ -91,6 +93,7 @@ class Term:
         self.hands: Hands
         self.on_append: Callable[[int], None] = lambda length: None
         self.policy = mind.world.policy  # as journalled: while a change is on its way, no lease is renewed
+        self.stepped_ms = books.stepped_ms(mind.world.leader, clock.era, clock.offset, seen)
         self.began = False  # has its first turn been journalled?
         self._inbox: list[Event] = []
         self._waits: list[Wait] = []
@@ -166,7 +169,15 @@ class Term:
         """Until it fails or is cancelled."""
         now = self.now
         self.mind.take_over(now)
-        begins = LeaderChanged(at=now, leader=self.name, generation=self.generation, anew=self.mind.anew)
+        begins = LeaderChanged(
+            at=now,
+            leader=self.name,
+            generation=self.generation,
+            anew=self.mind.anew,
+            era=self.clock.era,
+            offset=self.clock.offset,
+            stepped_ms=self.stepped_ms,
+        )
         self.post(begins, *first_words)
         try:
             await together(self._turns(), self._tick())

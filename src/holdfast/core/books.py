@@ -2,6 +2,12 @@
 
 A node begins to cost when it is asked for, or joins unasked, and ceases when its provider confirms that it is
 gone. Only `fold` calls these, as it alone writes the world; how accounts are kept is told in `money`.
+
+Money goes by elapsed time. While one leads its clock is steady; from one leader to the next it starts from
+the wall clock, which may have been set forward meanwhile. How far is known if the next leader runs in the
+same boot of the same machine, or has watched the journal grow; then nobody is charged for it (`stepped_ms`,
+`step`). Else the time between the two is charged as the clocks show it: a control plane that was away for a
+night must not forget what the night has cost. See docs/decisions/0019.
 """
 
 from msgspec.structs import replace
@@ -9,8 +15,8 @@ from msgspec.structs import replace
 from holdfast.core import money
 from holdfast.model.money import Account
 from holdfast.model.node import Node
-from holdfast.model.units import NEVER, Instant, MicroUsd
-from holdfast.model.world import World
+from holdfast.model.units import NEVER, Instant, MicroUsd, Millis
+from holdfast.model.world import Leader, World
 
 
 def open_node(world: World, node: Node, at: Instant) -> None:
@@ -50,3 +56,18 @@ def watch(world: World, pool: str, at: Instant, *, looked: bool = False) -> None
         if due < NEVER and not at < world.agenda.watched.get(pool, 0) <= due:
             world.agenda.watched[pool] = due
             world.agenda.at(due, "pool", pool)
+
+
+def stepped_ms(before: Leader, era: str, offset: Millis, seen: Millis | None) -> Millis:
+    """By how much the clock of a new leader was set forward since the one before. `offset`: its distance from
+    the monotonic clock of this era; `seen`: that of the leader before, if the new one has watched it."""
+    known = before.offset if era and before.era == era else seen
+    return 0 if known is None else max(0, offset - known)
+
+
+def step(world: World, at: Instant, ms: Millis) -> None:
+    """The clock was set forward: nothing costs anything for a time that has not passed."""
+    for name, account in world.accounts.items():
+        world.accounts[name] = replace(account, as_of=min(account.as_of + ms, at))
+    for name in world.pools:
+        watch(world, name, at)

@@ -118,11 +118,13 @@ def _configured(
             index.look_at_all(world)
             for name in world.pools:
                 books.watch(world, name, at)
-        case ev.LeaderChanged(leader=name, generation=generation, anew=anew, at=at):
+        case ev.LeaderChanged(generation=generation, anew=anew, at=at):
             fold_gateway.led(world, generation)
+            if event.stepped_ms:
+                fold_supply.stepped(world, event)
             if not world.leader.generation:
                 world.agenda.at(at + world.policy.balance.every_ms, "fleet", "balance")  # and on from there
-            world.leader = Leader(name, generation, at)
+            world.leader = Leader(event.leader, event.generation, at, event.era, event.offset)
             if anew:
                 world.agenda.forget()
                 index.look_at_all(world)

@@ -161,6 +161,15 @@ def listed(world: World, event: ev.OffersListed) -> None:
     world.agenda.note("pool", pool.name)
 
 
+def stepped(world: World, event: ev.LeaderChanged) -> None:
+    """The clock was set forward between two leaders. What is on its way was asked for that much later, so
+    that it is paid back to the unit, and is remembered to have booted as fast as it did."""
+    at, ms = event.at, event.stepped_ms
+    for node in [node for node in world.nodes.values() if not node.joined_at]:
+        index.put_node(world, replace(node, launched_at=min(node.launched_at + ms, at)))
+    books.step(world, at, ms)
+
+
 def note_pool(world: World, name: str, **changes: object) -> None:
     state = replace(world.pool_states[name], **changes)
     world.pool_states[name] = state

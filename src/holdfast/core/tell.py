@@ -18,7 +18,7 @@ from holdfast.model.finding import Finding
 from holdfast.model.gateway import Grade, Limits, scope_of_key
 from holdfast.model.plan import Plan
 from holdfast.model.told import Told
-from holdfast.model.units import many
+from holdfast.model.units import MINUTE, many, seconds
 from holdfast.model.verdict import Level, Word
 from holdfast.model.workload import Workload
 
@@ -137,8 +137,9 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
         case ev.NodeJudged(node=node, verdict=verdict):
             why = "" if verdict.level is Level.ALIVE else f" ({verdict.evidence})"
             return "verdict", node, f"{verdict.level}: {verdict.rule}{why}"
-        case ev.LeaderChanged(leader=leader, generation=generation):
-            return "leader", leader, f"leads, generation {generation}"
+        case ev.LeaderChanged(leader=leader, generation=generation, stepped_ms=ms):
+            step = f"; its clock was set forward by {seconds(ms)}: not charged" if ms >= MINUTE else ""
+            return "leader", leader, f"leads, generation {generation}{step}"
         case ev.FindingRaised(finding=finding):
             return "finding", finding.node, f"{finding.name}: {finding.evidence}"
         case ev.FindingCleared(node=node, name=name):

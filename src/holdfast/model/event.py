@@ -256,6 +256,9 @@ class LeaderChanged(Happened, frozen=True):
     leader: str
     generation: int
     anew: bool = False  # it begins from a snapshot, and looks at everything
+    era: str = ""  # which monotonic clock its instants go by
+    offset: Millis = 0  # of its instants from that clock
+    stepped_ms: Millis = 0  # the clock was set forward by so much since the leader before: not charged
 
 
 class Order(enum.StrEnum):

@@ -30,6 +30,8 @@ class Leader(msgspec.Struct, frozen=True):
     name: str = ""
     generation: int = 0
     since: Instant = 0
+    era: str = ""  # as in LeaderChanged
+    offset: Millis = 0
 
 
 class Brake(msgspec.Struct, frozen=True):

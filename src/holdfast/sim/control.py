@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from holdfast.core.books import stepped_ms
 from holdfast.core.desired import desired_set, events_of
 from holdfast.core.node import Report
 from holdfast.core.turn import Append, Entry, Mind, Perform, Send, resume, turn
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.node import JOINED, Answer, NodeState
-from holdfast.model.units import NEVER, SECOND, Instant
+from holdfast.model.units import NEVER, SECOND, Instant, Millis
 from holdfast.model.verdict import Level, Word
 from holdfast.ports.clock import SteadyClock
 from holdfast.ports.errors import NotFound, PortError, Unreachable
@@ -39,8 +40,8 @@ class Crashed(Exception):
 
 
 class SimClock:
-    def __init__(self, sim: "Simulation") -> None:
-        self.sim = sim
+    def __init__(self, sim: "Simulation", machine: str = "") -> None:
+        self.sim, self.machine = sim, machine
         self.jump = 0
 
     def wall(self) -> Instant:
@@ -49,11 +50,14 @@ class SimClock:
     def monotonic(self) -> Instant:
         return self.sim.kernel.now
 
+    def era(self) -> str:
+        return self.machine
+
 
 class SimControl:
     def __init__(self, name: str, sim: "Simulation") -> None:
         self.name, self.sim, self.kernel = name, sim, sim.kernel
-        self.clock = SimClock(sim)
+        self.clock = SimClock(sim, name)
         self.steady = SteadyClock(self.clock)
         self.alive = True
         self.store_cut = False  # we cannot reach the store, though others may
@@ -62,6 +66,8 @@ class SimControl:
         self.generation = 0
         self.leads_until: Instant = 0
         self.written = 0  # journal length as we know it
+        self.followed_at: Instant = 0  # when we last read what another leader wrote, and how far its instants
+        self.seen: Millis | None = None  # are from our monotonic clock
         self.inbox: list[ev.Event] = []
         self.after_append: list[Callable[[], None]] = []  # acknowledgements that wait for the journal
         self.turn_at: Instant = NEVER
@@ -102,6 +108,14 @@ class SimControl:
                 self._take_over(held.generation)
         elif self.mind is not None:
             self.step_down()
+        else:
+            self._follow()
+
+    def _follow(self) -> None:
+        entries = self.sim.store.entries
+        if self.followed_at and len(entries) > self.written:
+            self.seen = entries[-1].at - self.followed_at
+        self.followed_at, self.written = self.kernel.now, len(entries)
 
     def _store(self) -> SimStore:
         if self.store_cut:
@@ -115,6 +129,7 @@ class SimControl:
         self.unconfirmed.clear()
         self.sessions.clear()
         self.reported.clear()
+        self.followed_at, self.seen = 0, None
         self.turn_at = NEVER
 
     def _take_over(self, generation: int) -> None:
@@ -122,10 +137,17 @@ class SimControl:
         self.mind = Mind.from_journal(entries)
         self.written, self.generation = len(entries), generation
         self.steady = SteadyClock(self.clock, max((entry.at for entry in entries[-1:]), default=0))
-        now = self.now()
+        now, before = self.now(), self.mind.world.leader
         self.mind.take_over(now)
         self.inbox = [
-            ev.LeaderChanged(at=now, leader=self.name, generation=generation),
+            ev.LeaderChanged(
+                at=now,
+                leader=self.name,
+                generation=generation,
+                era=self.steady.era,
+                offset=self.steady.offset,
+                stepped_ms=stepped_ms(before, self.steady.era, self.steady.offset, self.seen),
+            ),
             *self.sim.first_words(now),
         ]
         self.after_append.clear()

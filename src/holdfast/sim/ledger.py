@@ -270,6 +270,8 @@ class Books:
                 if error in SURELY_FAILED and self.open[node].launching and not repeated:
                     self.open[node].undone = True
                     self._end(node, entry.at)
+            case ev.LeaderChanged(stepped_ms=ms) if ms:
+                self._stepped(ms, entry.at)
             case ev.OffersListed(pool=pool, offers=offers) if offers is not None:
                 self._listed(pool, offers, entry.at)
             case _:
@@ -297,6 +299,13 @@ class Books:
         span = self.open.pop(node)
         span.settle(at)
         span.closed = at
+
+    def _stepped(self, ms: Millis, at: Instant) -> None:
+        """A clock was set forward: that is no time, and costs nothing."""
+        for span in self.open.values():
+            span.settled = min(span.settled + ms, at)
+            if not span.seen:
+                span.opened = min(span.opened + ms, at)
 
     def _listed(self, pool: str, offers: tuple[Offer, ...], at: Instant) -> None:
         """Spot costs what it costs now, if that is known. What is still being asked for keeps the price at

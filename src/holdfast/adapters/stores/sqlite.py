@@ -13,7 +13,6 @@ The file is made readable by its owner only: it holds the secret from which node
 """
 
 import contextlib
-import functools
 import os
 import sqlite3
 import time
@@ -33,19 +32,13 @@ from holdfast.ports.errors import Denied, Full, OutcomeUnknown, PortError, Unrea
 BUSY_S = 5.0
 WAL_TRIES = 50
 WAL_PAUSE_S = 0.1
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ROOM_MIN = 64 * 1024  # bytes; with less, an input/output error is one of room
 
 Clock = Callable[[], tuple[str, Instant]]
 
 
 def boot_clock() -> tuple[str, Instant]:
-    return _boot(), HostClock().monotonic()
-
-
-@functools.cache
-def _boot() -> str:
-    return BOOT_ID.read_text(encoding="ascii").strip()
+    return HostClock().era(), HostClock().monotonic()
 
 
 class SqliteFile:
