@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core import check, decide, failover
 from holdfast.core.draft import Draft
@@ -17,7 +18,8 @@ from holdfast.sim.chance import draw
 from holdfast.sim.run import Simulation
 from holdfast.sim.scenario import Fault, PoolSetup, Program, Scenario, Trouble, WorkloadSetup
 from holdfast.sim.sweep import Job as Draw
-from holdfast.sim.sweep import attempt, fails, one, shrink, sweep
+from holdfast.sim.sweep import Range, attempt, fails, one, shrink, sweep
+from holdfast.sim.sweep import job as size_of
 
 SEEDS = range(1, 13)
 EXCLUSIVE = check.an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it
@@ -47,6 +49,7 @@ def test_a_drawn_story_ends_well(seed: int) -> None:
         (8100483, 12, 1.0),  # a service that had grown is deleted and applied again
         (61000026, 14, 1.1),  # prices change while a launch is not answered
         (61000439, 16, 1.3),  # a replica fails at the very end, and the report of it is lost once
+        (41264, 8, 1.0),  # a wall clock is an hour ahead, and a budget is for the month
         (7000278, 40, 2.0),  # spot becomes dearer after the last list of prices
     ],
 )
@@ -95,6 +98,25 @@ def test_a_sweep_sums_up_its_stories(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # planted bugs
+
+
+def test_in_a_mixed_sweep_small_fleets_are_as_likely_as_large_ones_and_a_seed_keeps_its_size() -> None:
+    nodes, hours = Range(3, 200), Range(0.5, 6)
+    drawn = [size_of(seed, nodes, hours) for seed in range(4_000)]
+    assert drawn == [size_of(seed, nodes, hours) for seed in range(4_000)]
+    sizes, lengths = [each.nodes for each in drawn], [each.hours for each in drawn]
+    assert (min(sizes), max(sizes), min(lengths), max(lengths)) == (3, 200, 0.5, 6.0)
+    assert 0.3 < sum(size <= 12 for size in sizes) / len(sizes) < 0.4
+    assert size_of(7, 20, 0.5) == Draw(7, 20, 0.5, None)
+
+
+def test_a_failure_of_a_mixed_sweep_says_how_large_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = replace(Simulation(small_story()).run(), violations=("it broke",))
+    monkeypatch.setattr(sweeping, "attempt", lambda _: broken)
+    monkeypatch.setattr(sweeping, "shrink", lambda scenario: scenario)
+    (failure,) = sweep(1, first_seed=5, nodes=Range(3, 9), hours=Range(0.1, 0.2), jobs=1).failures
+    drawn = size_of(5, Range(3, 9), Range(0.1, 0.2))
+    assert (failure.nodes, failure.hours) == (drawn.nodes, drawn.hours)
 
 
 def small_story() -> Scenario:

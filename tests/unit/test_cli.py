@@ -148,6 +148,8 @@ def test_bad_input_as_json_lists_the_problems(holdfast: Holdfast, short: Path) -
         (("sim", "run", "no-such.toml"), "no-such.toml: expected a file, got nothing"),
         (("sim", "sweep", "--seeds", "0"), "--seeds"),
         (("sim", "sweep", "--hours", "nan"), "--hours"),
+        (("sim", "sweep", "--nodes", "20..3"), "--nodes"),
+        (("sim", "sweep", "--nodes", "2.5"), "expected a number from 1 to 20,000, or two such as 3..200"),
         (("sim", "list", "--dir", "no-such-folder"), "no-such-folder: expected a folder"),
         (("sim", "run", STORY, "--picture", "x.gif"), "x.gif: expected a picture that ends in .svg or .png"),
         (("sim", "run", STORY, "--picture", "no-such-folder/x.svg"), "expected a folder that exists"),
@@ -215,9 +217,9 @@ def test_a_command_that_takes_long_says_so_on_stderr_alone(
 
 def test_a_failing_sweep_says_how_to_see_it_again() -> None:
     fine = sweep.sweep(seeds=1, nodes=3, hours=0.1, jobs=1)
-    failures = (sweep.Failure(7, ("web/0 runs twice",), "a story\n"),)
+    failures = (sweep.Failure(7, ("web/0 runs twice",), "a story\n", 5, 2.0),)
     result = msgspec.structs.replace(fine, violations=1, failures=failures)
-    told = sim_sweep.tell(result, "--nodes 5 --hours 2")
+    told = sim_sweep.tell(result)
     assert "seed 7 failed:\n  web/0 runs twice\n" in told
     assert "again: holdfast sim sweep --seeds 1 --first-seed 7 --nodes 5 --hours 2" in told
     assert told.endswith("a story")

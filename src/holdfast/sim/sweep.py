@@ -1,10 +1,14 @@
 """Many random stories, and for each that fails the smallest one that still does.
 
+How large a story is may differ from seed to seed: between two sizes it is drawn so that each doubling is as
+likely as any other. Small fleets are what most people run, and they have most of the corners.
+
 Shrinking takes away faults, changes and workloads one by one (and then nodes), as long as the run still fails
 in the same way. What is left is the story a person reads.
 """
 
 import multiprocessing
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +31,8 @@ class Failure(msgspec.Struct, frozen=True):
     seed: int
     what: tuple[str, ...]
     story: str
+    nodes: int = 0  # how large it was, and how long
+    hours: float = 0.0
 
 
 class SweepResult(msgspec.Struct, frozen=True):
@@ -44,6 +50,19 @@ class SweepResult(msgspec.Struct, frozen=True):
     @property
     def fine(self) -> bool:
         return not (self.violations or self.failed_liveness or self.unsettled)
+
+
+class Range(msgspec.Struct, frozen=True):
+    """From the least to the most; each doubling in between is as likely as any other."""
+
+    least: float
+    most: float
+
+    def draw(self, dice: random.Random) -> float:
+        return float(self.least * (self.most / self.least) ** dice.random())
+
+    def __str__(self) -> str:
+        return f"{self.least:g}" if self.least == self.most else f"{self.least:g}..{self.most:g}"
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -86,22 +105,21 @@ def attempt(scenario: Scenario) -> Result:
 def sweep(
     seeds: int,
     first_seed: int = 1,
-    nodes: int = 50,
-    hours: float = 2.0,
+    nodes: int | Range = 50,
+    hours: float | Range = 2.0,
     jobs: int = 0,
     policy: Policy | None = None,
     on_progress: Callable[[int], None] = lambda done: None,
 ) -> SweepResult:
     began = time.perf_counter()
-    work = [Job(seed, nodes, hours, policy) for seed in range(first_seed, first_seed + seeds)]
+    work = [job(seed, nodes, hours, policy) for seed in range(first_seed, first_seed + seeds)]
     outcomes = []
     for outcome in _run(work, jobs or multiprocessing.cpu_count()):
         outcomes.append(outcome)
         on_progress(len(outcomes))
     outcomes.sort(key=lambda outcome: outcome.seed)
     bad = [outcome for outcome in outcomes if outcome.violations or outcome.unmet]
-    failures = tuple(_failure(outcome, nodes, hours, policy) for outcome in bad[:3])
-    failures += tuple(Failure(o.seed, (*o.violations, *o.unmet), "") for o in bad[3:])
+    failures = tuple(_failure(o, job(o.seed, nodes, hours, policy), tells=n < 3) for n, o in enumerate(bad))
     return SweepResult(
         seeds=seeds,
         violations=sum(len(outcome.violations) for outcome in outcomes),
@@ -129,12 +147,22 @@ def _run(work: list[Job], jobs: int) -> Iterator[Outcome]:
         yield from pool.imap_unordered(one, work, chunksize=CHUNK)
 
 
-def _failure(outcome: Outcome, nodes: int, hours: float, policy: Policy | None) -> Failure:
-    small = shrink(chance.draw(outcome.seed, nodes, hours, policy))
-    sim = Simulation(small)
+def job(seed: int, nodes: int | Range, hours: float | Range, policy: Policy | None = None) -> Job:
+    """The same for a seed whatever is swept beside it. Whole nodes, and tenths of an hour."""
+    dice = random.Random(f"size/{seed}")
+    size = round(nodes.draw(dice)) if isinstance(nodes, Range) else nodes
+    lasts = round(hours.draw(dice), 1) if isinstance(hours, Range) else hours
+    return Job(seed, size, lasts, policy)
+
+
+def _failure(outcome: Outcome, drawn: Job, *, tells: bool) -> Failure:
+    what = (*outcome.violations, *outcome.unmet)
+    if not tells:
+        return Failure(outcome.seed, what, "", drawn.nodes, drawn.hours)
+    sim = Simulation(shrink(chance.draw(drawn.seed, drawn.nodes, drawn.hours, drawn.policy)))
     result = sim.run()
     assert sim.story is not None
-    return Failure(outcome.seed, (*outcome.violations, *outcome.unmet), sim.story.text() + tell(result))
+    return Failure(outcome.seed, what, sim.story.text() + tell(result), drawn.nodes, drawn.hours)
 
 
 def fails(scenario: Scenario) -> bool:
