@@ -10,7 +10,6 @@ from functools import partial
 
 import msgspec
 
-from holdfast.core import redundancy_of
 from holdfast.model.units import DAY, Millis, many, seconds, usd
 from holdfast.model.workload import Service
 from holdfast.reliability.availability import percent
@@ -95,15 +94,6 @@ def forecast(scenario: Scenario, results: list[Result], reasons: tuple[str, ...]
         unsettled=sum(not result.settled for result in results),
         reasons=reasons,
     )
-
-
-def reasons(sim: Simulation) -> tuple[str, ...]:
-    """Why the services with a promise have as many copies as they have, by what the first run saw."""
-    if sim.leader is None or sim.leader.mind is None:
-        return ()
-    world, now = sim.leader.mind.world, sim.leader.now()
-    promised = [w for w in world.workloads.values() if isinstance(w.shape, Service) and w.shape.availability]
-    return tuple(f"{w.name}: {redundancy_of.resized(world, w, now)[1]}" for w in promised)
 
 
 def _outlook(scenario: Scenario, results: list[Result], number: int) -> Outlook:

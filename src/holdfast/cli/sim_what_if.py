@@ -35,6 +35,7 @@ def what_if(
 
     from holdfast.cli import forecast
     from holdfast.cli.samples import Samples
+    from holdfast.sim.advice import advice
     from holdfast.sim.run import Simulation
 
     first = Simulation(scenario)
@@ -42,7 +43,7 @@ def what_if(
     done = [0]
     with progress(lambda: done[0], seeds, "runs"):
         results = forecast.run_all(first, seeds, jobs, partial(done.__setitem__, 0))
-    told = forecast.forecast(scenario, results, forecast.reasons(first))
+    told = forecast.forecast(scenario, results, advice(first, results))
     if json:
         say.as_json(told)
     else:

@@ -201,21 +201,34 @@ def resized(
         return shape, "no availability is asked for"
     if not offers:
         return shape, "there is no offer to work out the redundancy from"
-    choice = choose(
-        Need(
-            serving=shape.replicas,
-            availability=shape.availability,
-            candidates=candidates(offers, rates),
-            times=times,
-            domains=domains,
-            domains_min=domains,
-            standbys_min=shape.standby,
-            standbys_max=max(shape.standby, 2),
-            warm_replica_share=warm_replica_share,
-        )
-    )
+    choice = choose(need_of(shape, offers, domains, rates, times, warm_replica_share=warm_replica_share))
     sized = msgspec.structs.replace(shape, replicas=choice.option.replicas, standby=choice.option.standbys)
     return sized, choice.why
+
+
+def need_of(
+    shape: Service,
+    offers: tuple[Offer, ...],
+    domains: int,
+    rates: Rates,
+    times: Times,
+    *,
+    warm_replica_share: float = 1.0,
+    free_nodes: int = 0,
+) -> Need:
+    """`free_nodes` are there in any case and have room: warm nodes that cost nothing more."""
+    return Need(
+        serving=shape.replicas,
+        availability=shape.availability,
+        candidates=candidates(offers, rates),
+        times=times,
+        domains=domains,
+        domains_min=domains,
+        standbys_min=shape.standby,
+        standbys_max=max(shape.standby, free_nodes, 2),
+        warm_node_share=0.0 if free_nodes else 1.0,
+        warm_replica_share=warm_replica_share,
+    )
 
 
 def candidates(offers: tuple[Offer, ...], rates: Rates, level: Level = Level.ZONE) -> tuple[Candidate, ...]:

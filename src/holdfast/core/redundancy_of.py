@@ -9,7 +9,7 @@ that one more uneventful hour does not change the answer, and a service is not r
 from holdfast.core import redundancy
 from holdfast.core.packing import Bin
 from holdfast.model.place import Level
-from holdfast.model.pool import Pool
+from holdfast.model.pool import Offer, Pool
 from holdfast.model.units import MINUTE, SECOND, Instant
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
@@ -30,8 +30,6 @@ def resized(world: World, workload: Workload, now: Instant) -> tuple[Service, st
     offers = tuple(
         o for pool in pools for o in world.offers[pool.name] if Bin.new(pool, o).suits(workload.needs)
     )
-    level = workload.needs.spread_over if workload.needs.spread_over is not Level.NODE else Level.ZONE
-    domains = len({offer.place.domain(level) for offer in offers})
     policy = world.policy.detection
     times = redundancy.Times(
         detect_ms=policy.silent_min_ms,
@@ -40,7 +38,14 @@ def resized(world: World, workload: Workload, now: Instant) -> tuple[Service, st
         promote_ms=PROMOTE_MS,
     )
     seen = rates.settled(rates.measured(records(world, pools, now)))
-    return redundancy.resized(workload.shape, offers, max(1, domains), seen, times)
+    return redundancy.resized(workload.shape, offers, domains_of(workload, offers), seen, times)
+
+
+def domains_of(workload: Workload, offers: tuple[Offer, ...]) -> int:
+    """Zones, or what is wider: outages are recorded of zones, and racks in one zone go down with it."""
+    spread = workload.needs.spread_over
+    level = Level.ZONE if spread in (Level.NODE, Level.RACK) else spread
+    return max(1, len({offer.place.domain(level) for offer in offers}))
 
 
 def records(world: World, pools: list[Pool], now: Instant) -> rates.Records:
