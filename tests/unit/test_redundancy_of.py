@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from holdfast.core.draft import Draft
@@ -81,16 +82,14 @@ def over(level: Domain) -> Workload:
     return replace(workload, needs=replace(workload.needs, spread=Spread.PREFER, spread_over=level))
 
 
-def test_copies_that_are_only_kept_on_different_nodes_are_sized_by_zone() -> None:
-    """One zone, two racks: nodes fail with their zone."""
+@pytest.mark.parametrize("level", [Domain.NODE, Domain.RACK])
+def test_copies_are_sized_by_zone_though_they_are_spread_over_what_is_in_it(level: Domain) -> None:
+    """One zone, two racks: both fail with their zone, and outages are counted of zones."""
     racks = tuple(replace(offer(rack), place=Place("prov", "here", "a", rack)) for rack in ("r1", "r2"))
     play = Play(offers=racks)
-    assert resized(play.world, over(Domain.NODE), play.now) == resized(
-        play.world, over(Domain.ZONE), play.now
-    )
-    assert resized(play.world, over(Domain.NODE), play.now) != resized(
-        play.world, over(Domain.RACK), play.now
-    )
+    _, why = by_level = resized(play.world, over(level), play.now)
+    assert by_level == resized(play.world, over(Domain.ZONE), play.now)
+    assert "2 domains" not in why
 
 
 def test_the_record_is_that_of_all_its_pools_together() -> None:

@@ -113,6 +113,13 @@ def peers_say(clues: Clues, policy: Detection) -> Peers:
     return clues.concluded
 
 
+def provider_says(clues: Clues, peers: Peers) -> Word:
+    """Where its word decides, because there is nobody else to ask, that it runs stands until it is answered
+    anew. Else each question would be a change of mind, and each of these a reason to ask."""
+    again = peers is Peers.NOBODY and clues.word is Word.WAITING and clues.word_before is Word.RUNNING
+    return Word.RUNNING if again else clues.word
+
+
 class Senses:
     """What this control plane perceives by itself: beats, the load of services, and how well it listens.
     Volatile."""
@@ -135,12 +142,12 @@ class Senses:
 
 def evidence_on(world: World, senses: Senses, node: Node, now: Instant, company: Doubt) -> Evidence:
     silence, silent_ms, usual_ms = senses.beats.silence(node.id, now)
-    policy = world.policy.detection
+    peers = peers_say(node.clues, world.policy.detection)
     return Evidence(
         silence=silence,
         link=node.clues.link,
-        peers=peers_say(node.clues, policy),
-        provider=node.clues.word,
+        peers=peers,
+        provider=provider_says(node.clues, peers),
         said=node.clues.said,
         doubt=doubt_on(world, senses, node, now, company),
         silent_ms=silent_ms,

@@ -110,7 +110,9 @@ def _supply(
             index.put_node(world, replace(node, clues=clues))
         case do.AskProvider(node=name):
             node = world.nodes[name]
-            index.put_node(world, replace(node, clues=replace(node.clues, word=Word.WAITING, word_at=at)))
+            before = node.clues.word_before if node.clues.word is Word.WAITING else node.clues.word
+            clues = replace(node.clues, word=Word.WAITING, word_at=at, word_before=before)
+            index.put_node(world, replace(node, clues=clues))
         case do.LaunchNode():
             world.launched += 1
             node = _launching(world, action, at)

@@ -62,6 +62,7 @@ class Clues(msgspec.Struct, frozen=True):
     word: Word = Word.UNASKED
     word_at: Instant = 0
     said: Said = Said.NOTHING
+    word_before: Word = Word.UNASKED  # what its provider said last, while it is asked again
 
 
 class Step(enum.IntEnum):
