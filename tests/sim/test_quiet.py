@@ -53,14 +53,14 @@ def test_the_detector_has_the_same_memory_of_a_quiet_hour(monkeypatch: pytest.Mo
 def test_a_fleet_that_is_silent_as_a_whole_is_asked_about_ever_more_seldom() -> None:
     """All of it lost power, its provider says that it runs, and there is nobody else to ask: 20 lines a
     second were written into the journal."""
-    story = {
+    tables: dict[str, object] = {
         "lasts": "40m",
         "settle": "5m",
         "pools": [{"name": "std", "nodes": 5, "max": 5, "can_launch": False, "can_terminate": False}],
         "workloads": [{"name": "web", "replicas": 3, "cpus": 1, "memory": "1GiB"}],
         "faults": [{"at": "2m", "fault": "crash", "nodes": ["*"], "lasts": "25m", "provider_knows": False}],
     }
-    sim = Simulation(from_tables(story, "silent.toml"), history=False)
+    sim = Simulation(from_tables(tables, "silent.toml"), history=False)
     result = sim.run()
     assert (result.violations, result.unmet) == ((), ())
     assert result.journal_entries < 1_000
