@@ -437,7 +437,7 @@ NOT_INDEXES = {
     ),
     *("findings", "brakes", "brake_released_at", "epoch_floor", "launched", "orphans", "agenda"),
     *("zones", "lease_before", "offers", "accounts", "records", "losses", "demands", "starts"),
-    *("courses", "versions"),
+    *("courses", "versions", "tranches", "tranches_of"),
 }
 
 
