@@ -205,7 +205,7 @@ def test_a_misspelt_name_is_compared_with_those_that_begin_like_it() -> None:
 def test_the_state_of_a_dead_node_is_dead(level: Level, state: NodeState, shown: str) -> None:
     """`state: ready` is what a script goes by that reads no further."""
     made = node("n1")
-    made = replace(made, state=state, verdict=replace(made.verdict, level=level))
+    made = replace(made, state=state, joined_at=1, verdict=replace(made.verdict, level=level))
     found = views.node(sight(world([made])), "n1", [])
     assert found is not None
     assert (found.state, found.lifecycle, found.verdict) == (shown, state, level)
