@@ -125,6 +125,13 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
     # a node that is ill is found out and taken away, and a program that is ill is not blamed on its node
     "flapping-node": lambda told: told.has("std-a", "ResetNode") and told.has("std-a", "TerminateNode"),
     "gray-node": lambda told: told.has("std-a", "ResetNode") and told.result.nodes_lost == 0,
+    # a program that fails everywhere is no node's fault; a node that fails everything is found beside it
+    "flaky-sweep": lambda told: not told.has("RaiseFinding") and told.result.nodes_lost == 0,
+    "broken-node": lambda told: (
+        told.at("local-a", "QuarantineNode") - told.at("turns gray") < 30
+        and not any(told.has(node, "RaiseFinding") for node in ("local-b", "local-c"))
+        and told.has("local-a", "UncordonNode")
+    ),
     "crash-loop": lambda told: told.has("broken/0", "GiveUpSlot") and not told.has("std-", "ResetNode"),
     # work leaves before the node does
     "spot-notice": lambda told: told.at("web/0.2", "ready") <= told.at("web/0.1", "StopReplica"),

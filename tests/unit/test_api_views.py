@@ -12,7 +12,7 @@ from holdfast.model.event import WorkloadApplied
 from holdfast.model.node import NodeState
 from holdfast.model.replica import Phase, Role, Slot, State
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Needs, Service, Sweep, Workload
+from holdfast.model.workload import Needs, Service, Spread, Sweep, Workload
 from holdfast.model.world import World
 from holdfast.wire.messages import Used
 from tests.build import needs, node, run, world
@@ -61,6 +61,18 @@ def test_a_workload_says_what_keeps_it_from_being_as_wanted(
     workload: Workload, states: list[State], why: str
 ) -> None:
     assert Tally(fleet(workload, *states), workload, NOW).why() == why
+
+
+def test_copies_that_are_to_be_spread_and_stand_on_one_node_are_not_as_wanted() -> None:
+    made = world([node("n1"), node("n2")])
+    run(made, service(2), ["n1", "n1"], state=State.READY)
+    made.workloads["web"] = service(2)
+    apart = replace(service(2), needs=Needs(spread=Spread.NONE))
+    made.joined = 2
+    assert Tally(made, service(2), NOW).why() == "all 2 copies are on n1"
+    assert Tally(made, apart, NOW).why() == "", "they need not be spread"
+    made.joined = 1
+    assert Tally(made, service(2), NOW).why() == "", "there is nowhere else"
 
 
 def test_seats_that_were_given_up_and_seats_that_wait_say_why() -> None:

@@ -157,6 +157,14 @@ def a_node_at_work() -> Case:
     return Case(fleet(), do.TerminateNode(node="a", why=""), do.TerminateNode(node="c", why=""))
 
 
+def half_of_a_pool() -> Case:
+    play = fleet(can_reset=False, can_terminate=False)
+    fold.accept(play.world, Plan(9, play.now, tuple(do.QuarantineNode(node=n, why="") for n in "cd")))
+    more = fleet(can_reset=False, can_terminate=False)
+    assert examine(more.world, Plan(9, more.now, (do.QuarantineNode(node="d", why=""),)))[1] == []
+    return Case(play, do.QuarantineNode(node="b", why=""), do.QuarantineNode(node="d", why=""))
+
+
 def a_full_pool() -> Case:
     play = fleet(max=4)
     play.tell(ev.PoolApplied(at=play.now, pool=replace(play.world.pools["pool"], name="other", max=1)))
@@ -205,6 +213,7 @@ CASES: dict[Invariant, Callable[[], Case]] = {
     check.a_replica_is_declared_gone_only_with_proof: a_lease_that_still_runs,
     check.nothing_disruptive_happens_under_a_brake: a_braked_node,
     check.no_healthy_node_is_terminated_while_it_works: a_node_at_work,
+    check.at_most_half_of_a_pool_is_in_quarantine: half_of_a_pool,
     check.a_pool_never_exceeds_its_maximum: a_full_pool,
     check.no_launch_is_dearer_than_its_pool_may_pay: a_dear_offer,
     check.no_launch_goes_over_a_budget: a_spent_budget,
@@ -427,6 +436,7 @@ NOT_INDEXES = {
         "nodes",
         "pools",
         "pool_states",
+        "outcomes",
         "workloads",
         "slots",
         "replicas",

@@ -43,6 +43,16 @@ def test_the_page_says_what_is_wrong_first() -> None:
     assert "happened" in told
 
 
+def test_a_node_that_is_alive_and_out_of_service_is_counted_at_the_head() -> None:
+    out = [
+        node("std-b", state="quarantined", findings=["fails every replica"]),
+        node("std-c", state="draining"),
+    ]
+    told = look.plain(status_page.page(fleet([node("std-a"), *out], []), [], bars=False))
+    assert "3 of 3 nodes alive, 1 quarantined, 1 draining" in told
+    assert "fails every replica" in told
+
+
 def test_what_is_paused_is_shown_as_paused_and_not_as_lost() -> None:
     states = ("lost", "pending", "stopping")
     seats = [

@@ -138,7 +138,7 @@ def test_a_node_in_repair_is_told_with_its_finding_and_its_step() -> None:
 
 
 def test_a_quarantined_node_waits_for_a_person() -> None:
-    play = played("a", can_terminate=False, can_reset=False)
+    play = played("a", "b", can_terminate=False, can_reset=False)
     play.find("a", Severity.REPLACE)
     play.settle()
     assert node(play, "a").would_help == ("look at the machine, then: holdfast uncordon a",)

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.repair import FLAPPING, GRAY
+from holdfast.core.repair import FLAPPING
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Ended
@@ -205,28 +205,6 @@ def test_a_beat_that_was_only_just_late_is_no_flapping() -> None:
         play.judge("a", Level.ALIVE)
         play.later(SECOND)
     assert play.world.findings == {}
-
-
-def gray_fleet(slots: int) -> tuple[Play, str]:
-    """A service whose replicas run on two nodes, some of them on the node that is named."""
-    play = fleet("a", "b", can_launch=False)
-    restart = Restart(backoff_ms=HOUR, backoff_max_ms=HOUR, limit=100)
-    play.apply(Workload("web", Service(8), needs(cpu=2), restart=restart))
-    play.obey()
-    here = [name for name, node in play.running("web").items() if node == "a"]
-    for name in here[:slots]:
-        play.end(name, Ended.FAILED)
-    for name in here[slots:]:
-        play.tell(ev.ReplicaEnded(at=play.now, replica=name, node="a", how=Ended.STOPPED))
-    return play, "a"
-
-
-@pytest.mark.parametrize(("slots", "found"), [(1, False), (POLICY.gray_failures, True)])
-def test_a_node_where_different_programs_fail_that_run_elsewhere_is_gray(slots: int, found: bool) -> None:
-    play, node = gray_fleet(slots)
-    actions = play.turn()
-    assert [raised.finding.name for raised in of(do.RaiseFinding, actions)] == [GRAY] * found
-    assert ("DrainNode" in deeds(actions, node)) is found
 
 
 def test_one_program_that_fails_again_and_again_is_not_the_nodes_fault() -> None:

@@ -61,7 +61,7 @@ async def cordon(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
 
 @router.post(
     "/nodes/{name}/uncordon",
-    summary="Use it again; ends a drain too",
+    summary="Use it again; ends a drain and a quarantine, and clears its findings",
     **gives(shapes.Node, JOURNALLED, 404, 409),
 )
 async def uncordon(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
@@ -106,6 +106,8 @@ async def _order(edge: Edge, actor: str, name: str, order: Order, deadline: Inst
         if node.state not in JOINED:
             raise Refused(409, f"{name} is {node.state}: it takes no orders", "wait until it has joined")
         told = OperatorOrdered(at=plane.now(), order=order, node=name, deadline=deadline, actor=actor)
+        if order is Order.UNCORDON and (found := views.findings_by_node(plane.world).get(name)):
+            told = replace(told, why=f"clears: {', '.join(found)}")
         await plane.tell(told)
     return give(one_node(plane, name))
 

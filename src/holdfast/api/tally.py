@@ -8,7 +8,7 @@ from holdfast.core.desired import is_ready
 from holdfast.core.seats import by_load, may_start, settled
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import Instant
-from holdfast.model.workload import Service, Sweep, Training, Workload, wanted
+from holdfast.model.workload import Service, Spread, Sweep, Training, Workload, wanted
 from holdfast.model.world import World
 
 FOREMOST = (State.READY, State.STARTING, State.PLACED, State.STOPPING, State.LOST)
@@ -105,6 +105,8 @@ class Tally:
             parts.append(f"{waiting} waiting for a node{_because(self.why_waits)}")
         if self.outdated:
             parts.append(self._rollout())
+        if not parts and (node := self._only_node()):
+            parts.append(f"all {self.ready} copies are on {node}")
         return ", ".join(parts)
 
     def _dependency(self, name: str) -> str:
@@ -114,6 +116,15 @@ class Tally:
     def _is_late(self) -> bool:
         course = self.world.courses.get(self.workload.name)
         return course is not None and course.missed > 0 and not self.done
+
+    def _only_node(self) -> str:
+        """On which all copies stand, though they are to be spread and others are open; empty: none."""
+        if not isinstance(self.workload.shape, Service) or self.workload.needs.spread is Spread.NONE:
+            return ""
+        homes = [one.node for one in self.filling.values() if one.state is State.READY]
+        if len(homes) < 2 or len(set(homes)) > 1 or self.world.joined < 2:
+            return ""
+        return homes[0]
 
     def _rollout(self) -> str:
         still = f"{self.outdated} still of an older version than {self.workload.version}"

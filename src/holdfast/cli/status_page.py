@@ -1,5 +1,6 @@
 """The fleet on one page: what is wrong first, then everything that fits."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -33,14 +34,16 @@ def head(status: Status) -> Text:
     joined = [node for node in status.nodes if node.verdict != tables.UNKNOWN]
     alive = sum(node.verdict == "alive" for node in joined)
     fine = sum(tables.as_wanted(workload) for workload in status.workloads)
-    nodes = "green" if alive == len(joined) else "red"
+    out = Counter(node.state for node in joined if node.verdict == "alive" and node.state in tables.OUT)
+    nodes = "red" if alive < len(joined) else "yellow" if out else "green"
+    beside = "".join(f", {count} {state}" for state, count in out.items())
     works = "green" if fine == len(status.workloads) else "yellow"
     coming = len(status.nodes) - len(joined)
     leader = f"{status.leader} leads" if status.leader else "nobody leads"
     return Text.assemble(
         ("holdfast  ", "bold"),
         ("● ", nodes),
-        f"{alive} of {many(len(joined), 'node')} alive" + (f", {coming} coming" if coming else ""),
+        f"{alive} of {many(len(joined), 'node')} alive{beside}" + (f", {coming} coming" if coming else ""),
         ("   ● ", works),
         f"{fine} of {many(len(status.workloads), 'workload')} as wanted",
         ("   ● " if status.leader else "   ✕ ", "green" if status.leader else "red"),

@@ -14,6 +14,7 @@ SEATS_SHOWN = 24
 SILENT_MS = 3_000  # a silence worth a word
 COMING = {"launching", "booting"}
 UNKNOWN = "unknown"  # a verdict: it has never joined
+OUT = ("cordoned", "draining", "resetting", "quarantined")  # alive, and taking no new work
 DEAD = "dead"  # a verdict; the state of such a node is the last one that it had
 GONE = {"pending", "lost"}  # a seat in which nothing runs: as it should be, while its workload is paused
 
@@ -33,7 +34,10 @@ def nodes(found: Sequence[Node], *, bars: bool) -> Rows:
             _memory(node, bars=bars),
             *([_gpu(node, bars=bars)] if gpus else []),
             _runs(node),
-            remark=Text(remark(node), "dim" if node.verdict in ("alive", UNKNOWN) else look.UNUSUAL),
+            remark=Text(
+                remark(node),
+                "dim" if node.verdict in ("alive", UNKNOWN) and not node.findings else look.UNUSUAL,
+            ),
         )
     return made
 

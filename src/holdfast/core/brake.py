@@ -120,7 +120,7 @@ def budget_left(world: World) -> int:
     policy = world.policy.brake
     allowed = max(policy.disruptive_min, int(policy.disruptive_share * world.joined))
     busy = sum(
-        node.state in (NodeState.DRAINING, NodeState.RESETTING)
+        node.state in (NodeState.DRAINING, NodeState.RESETTING, NodeState.QUARANTINED)
         and not node.by_hand
         and not node.releasing
         and node.clues.said is Said.NOTHING

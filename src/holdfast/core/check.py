@@ -41,6 +41,7 @@ class Trial:
         self.ordered: dict[str, int] = {}  # pool -> what its new nodes cost an hour
         self.new_nodes: dict[str, None] = {}
         self.closed: dict[str, None] = {}
+        self.quarantined: dict[str, None] = {}
         self._room: Room | None = None
 
     @property
@@ -75,6 +76,8 @@ class Trial:
                 self.new_nodes[node] = None
             case do.DrainNode(node=node) | do.CordonNode(node=node) | do.TerminateNode(node=node):
                 self.closed[node] = None
+            case do.QuarantineNode(node=node):
+                self.quarantined[node] = None
             case _:
                 pass
 
@@ -224,6 +227,18 @@ def no_healthy_node_is_terminated_while_it_works(trial: Trial, action: do.Action
     return node.verdict.level is Level.ALIVE and not trial.world.on_node[node.id]
 
 
+def at_most_half_of_a_pool_is_in_quarantine(trial: Trial, action: do.Action) -> bool:
+    """Of those that are not dead, and beside those that an operator holds."""
+    if not isinstance(action, do.QuarantineNode) or action.node not in trial.world.nodes:
+        return True
+    nodes = trial.world.nodes
+    pool = [nodes[name] for name in trial.world.in_pool[nodes[action.node].pool]]
+    alive = [one for one in pool if one.state in JOINED and one.verdict.level is not Level.DEAD]
+    there = [one for one in alive if one.state is NodeState.QUARANTINED or one.id in trial.quarantined]
+    others = sum(one.id != action.node and not one.by_hand for one in there)
+    return 2 * (others + 1) <= max(len(alive), 1)
+
+
 def a_pool_never_exceeds_its_maximum(trial: Trial, action: do.Action) -> bool:
     if not isinstance(action, do.LaunchNode):
         return True
@@ -296,6 +311,7 @@ def what_is_acted_on_is_known(trial: Trial, action: do.Action) -> bool:
             | do.GiveNotice(node=node)
             | do.ResetNode(node=node)
             | do.QuarantineNode(node=node)
+            | do.ClearFinding(node=node)
         ):
             return node in world.nodes
     return True
@@ -331,6 +347,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     a_replica_is_declared_gone_only_with_proof,
     nothing_disruptive_happens_under_a_brake,
     no_healthy_node_is_terminated_while_it_works,
+    at_most_half_of_a_pool_is_in_quarantine,
     a_pool_never_exceeds_its_maximum,
     no_launch_is_dearer_than_its_pool_may_pay,
     no_launch_goes_over_a_budget,

@@ -120,12 +120,20 @@ def _state(world: World, node: Node, now: Instant) -> Iterator[str]:
         case NodeState.CORDONED:
             yield f"cordoned{hand} {ago}: nothing new goes there"
         case NodeState.QUARANTINED:
-            yield f"kept off work for {age}, until a person looks"
+            yield f"kept off work for {age}, until {_released(world, node, now)}"
         case NodeState.READY:
             if node.standby:
                 yield "a warm standby node: only work that ran before goes there"
             if node.deadline:
                 yield f"it will be taken away {within(node.deadline - now)}"
+
+
+def _released(world: World, node: Node, now: Instant) -> str:
+    """What ends its quarantine."""
+    ends = [finding.expires for (name, _), finding in world.findings.items() if name == node.id]
+    if not ends or not all(ends):
+        return "a person looks"
+    return f"a person looks, or it is tried again {within(max(ends) - now)}"
 
 
 def _verdict(world: World, senses: Senses | None, node: Node, now: Instant) -> Iterator[str]:
@@ -230,7 +238,8 @@ def _repair(world: World, node: Node, now: Instant) -> Iterator[str]:
         if name == node.id:
             sure = f"{finding.confidence * 100:.0f} % sure"
             remedy = f"; remedy: {finding.remedy}" if finding.remedy else ""
-            yield f"finding: {finding.name}, {sure}: {finding.evidence}{remedy}"
+            end = f"; it is over {within(finding.expires - now)}" if finding.expires else ""
+            yield f"finding: {finding.name}, {sure}: {finding.evidence}{remedy}{end}"
     if now < node.retry_at:
         yield f"what was asked for it is tried again {within(node.retry_at - now)}"
 

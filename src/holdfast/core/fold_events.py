@@ -10,7 +10,15 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import books, fold_gateway, fold_market, fold_supply, fold_workloads, index
+from holdfast.core import (
+    books,
+    fold_gateway,
+    fold_market,
+    fold_outcomes,
+    fold_supply,
+    fold_workloads,
+    index,
+)
 from holdfast.core.desired import is_complete, members_of
 from holdfast.model import event as ev
 from holdfast.model.demand import Demand, Start
@@ -57,8 +65,7 @@ def observe(world: World, event: ev.Event) -> None:
         case ev.NodeReset(node=name, at=at):
             if (node := world.nodes.get(name)) and node.state is NodeState.RESETTING:
                 index.put_node(world, replace(node, state=NodeState.BOOTING, since=at))
-                for key in [key for key in world.findings if key[0] == name]:
-                    del world.findings[key]  # a reset begins anew; what is still wrong will be found again
+                fold_outcomes.clear_findings(world, name)  # what is still wrong will be found again
         case ev.PoolListed():
             fold_supply.pool_listed(world, event)
         case ev.OffersListed():
@@ -71,8 +78,7 @@ def observe(world: World, event: ev.Event) -> None:
             _demand_judged(world, event)
         case ev.FindingRaised(finding=finding):
             if finding.node in world.nodes:
-                world.findings[finding.node, finding.name] = finding
-                world.agenda.note("node", finding.node)
+                fold_outcomes.raise_finding(world, finding)
         case ev.FindingCleared(node=name, name=finding_name):
             if world.findings.pop((name, finding_name), None):
                 world.agenda.note("node", name)
@@ -106,6 +112,7 @@ def _configured(
         case ev.WorkloadDeleted(workload=name):
             if name in world.workloads:
                 fold_workloads.deleted(world, name)
+                fold_outcomes.dropped(world, name)
                 wake_dependants(world, name)
         case ev.PoolApplied():
             fold_supply.applied(world, event)
@@ -375,6 +382,7 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
                 node, state=NodeState.DRAINING, since=event.at, deadline=event.deadline, by_hand=True
             )
         case ev.Order.UNCORDON:
+            fold_outcomes.clear_findings(world, node.id)  # only what comes after this counts
             node = replace(
                 node, state=NodeState.READY, since=event.at, deadline=0, by_hand=False, repair=Repair()
             )
@@ -496,6 +504,9 @@ def _ended(world: World, replica: Replica, event: ev.ReplicaEnded) -> None:
         index.put_replica(world, replace(replica, state=State.LOST, since=event.at, unproven=True))
         slot_down(world, replica, event.at, f"{event.why}, and nothing proves that all of it ended")
         return
+    by_itself = event.how is ev.Ended.FAILED and not _failed_with_its_gang(world, replica)
+    if by_itself or event.how is not ev.Ended.FAILED:
+        fold_outcomes.ended(world, replica, event)
     if slot is None or workload is None or slot.epoch != replica.epoch:
         _gone(world, replica, event.at, event.why or f"it was {event.how}")
     elif event.how is ev.Ended.DONE:
@@ -507,7 +518,7 @@ def _ended(world: World, replica: Replica, event: ev.ReplicaEnded) -> None:
         if not world.undone[replica.workload]:  # the last one: its standbys can go, and others may begin
             world.agenda.note("workload", replica.workload)
             wake_dependants(world, replica.workload)
-    elif event.how is ev.Ended.FAILED and not _failed_with_its_gang(world, replica):
+    elif by_itself:
         _failed(world, replica, workload, event)
     else:
         _gone(world, replica, event.at, event.why or f"it was {event.how}")
@@ -529,7 +540,7 @@ def _failed_with_its_gang(world: World, replica: Replica) -> bool:
 
 
 def _failed(world: World, replica: Replica, workload: Workload, event: ev.ReplicaEnded) -> None:
-    """The program failed by itself: back off, and remember on which node."""
+    """The program failed by itself: back off."""
     slot = world.slots[replica.slot]
     restart = workload.restart
     steady = replica.ready_at and event.at - replica.ready_at >= restart.steady_ms
@@ -545,10 +556,6 @@ def _failed(world: World, replica: Replica, workload: Workload, event: ev.Replic
         ),
     )
     slot_down(world, replica, event.at, event.why or "its program failed")
-    node = world.nodes.get(replica.node)
-    if node is not None:
-        failed = (*node.repair.failures, (event.at, slot.id))[-FLAPS_KEPT:]
-        index.put_node(world, replace(node, repair=replace(node.repair, failures=failed)))
 
 
 def backoff(restart: Restart, failures: int) -> int:

@@ -9,9 +9,15 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import books, fold_market, fold_supply, index
+from holdfast.core import books, fold_market, fold_outcomes, fold_supply, index
 from holdfast.core.detect import peers_say
-from holdfast.core.fold_events import alive, healthy, new_set, slot_down, wake_dependants
+from holdfast.core.fold_events import (
+    alive,
+    healthy,
+    new_set,
+    slot_down,
+    wake_dependants,
+)
 from holdfast.model import action as do
 from holdfast.model.node import Node, NodeState, Repair, Step
 from holdfast.model.plan import Plan
@@ -65,6 +71,7 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
             | do.ResetNode()
             | do.QuarantineNode()
             | do.RaiseFinding()
+            | do.ClearFinding()
         ):
             _care(world, action, at)
         case do.PlaceReplica() | do.StopReplica() | do.PromoteStandby() | do.RegroupGang() | do.DeclareGone():
@@ -162,12 +169,12 @@ def _care(
     | do.GiveNotice
     | do.ResetNode
     | do.QuarantineNode
-    | do.RaiseFinding,
+    | do.RaiseFinding
+    | do.ClearFinding,
     at: Instant,
 ) -> None:
     if isinstance(action, do.RaiseFinding):
-        world.findings[action.finding.node, action.finding.name] = action.finding
-        world.agenda.note("node", action.finding.node)
+        fold_outcomes.raise_finding(world, action.finding)
         return
     node = world.nodes[action.node]
     step, why = node.repair, action.why
@@ -202,10 +209,13 @@ def _care(
                 node, state=NodeState.RESETTING, since=at, deadline=0, repair=repair, releasing=False
             )
         case do.QuarantineNode():
-            repair = replace(step, step=Step.QUARANTINED, why=why, since=at)
+            repair = replace(step, step=Step.QUARANTINED, why=why, since=at, repeats=step.repeats + 1)
             node = replace(
                 node, state=NodeState.QUARANTINED, since=at, deadline=0, repair=repair, releasing=False
             )
+        case do.ClearFinding(name=name):
+            world.findings.pop((node.id, name), None)
+            node = replace(node, repair=replace(step, failed=(), flaps=()))  # it was made of these
     index.put_node(world, node)
 
 

@@ -15,7 +15,7 @@ journals are cut.
 
 from msgspec.structs import replace
 
-from holdfast.core import index
+from holdfast.core import fold_outcomes, index
 from holdfast.core.revise import runs
 from holdfast.model.course import Course
 from holdfast.model.replica import Phase, Slot
@@ -45,6 +45,7 @@ def applied(world: World, workload: Workload, at: Instant) -> None:
         world.courses.pop(workload.name, None)
     if old is not None and old.paused and not workload.paused:
         _resume(world, workload.name, at)
+    fold_outcomes.dropped(world, workload.name)
     if old is not None and workload.version > old.version:
         _remember(world, old, workload, at)
         for slot in _slots(world, workload.name):

@@ -20,7 +20,7 @@ from holdfast.model.verdict import Word
 from holdfast.model.workload import Workload
 from holdfast.model.world import World
 
-REPAIRED = (NodeState.DRAINING, NodeState.RESETTING)
+REPAIRED = (NodeState.DRAINING, NodeState.RESETTING, NodeState.QUARANTINED)
 
 
 def is_open(node: Node) -> bool:

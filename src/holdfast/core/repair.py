@@ -3,29 +3,44 @@
 The ladder: watch -> cordon -> drain -> reset -> replace, and quarantine for what can be neither reset nor
 replaced. Each finding says how far up it moves a node at once; coming back again and again moves it further.
 Two findings are made here, from what only we see: *flapping* (it returns from suspicion too often) and *fails
-every replica* (programs of several different seats failed there while they run elsewhere: the node is broken,
-not the programs).
+every replica* (see `gray`: programs fail there that work elsewhere at the same time).
 
 A drain has a deadline; a reset waits for the drain; a node that was repaired `repeats_max` times within a day
 is replaced instead. All of it is disruptive, so the brake may hold it, and a budget limits how many nodes are
-in repair at once: a bad rule may cost one node in ten, not the fleet.
+in repair at once, those in quarantine among them: a bad rule may cost one node in ten, not the fleet.
 
-Refused: acting on one failed replica (most often the program's fault), and returning a drained node to work
-because time passed.
+**Half of a pool stays.** What we found ourselves never takes more than half of a pool's living nodes out of
+service at once: when half of a pool fails, the cause is shared (a program, a registry, a network), and fewer
+nodes help nobody. So no node of one is ever taken, but where it can be reset or replaced; one of two, one of
+three. Never are more than half of a pool in quarantine, whoever found what: a node that would be one too many
+keeps what runs there and takes nothing new.
+
+**Findings of ours expire.** They were made of numbers, and numbers age: when the workloads that failed there
+are deleted or of a new version, or after the window in which they were counted, the finding is cleared and
+the node is tried again. Each time that it was repaired before doubles the wait, so that a broken node costs a
+handful of failures a day and a healthy one that was blamed wrongly is back in a quarter of an hour. Findings
+of agents stand until they are cleared: they measured. An operator's `uncordon` clears all of them, with the
+failures they were made of: only what comes after it counts.
+
+Refused: acting on one failed replica (most often the program's fault), returning a node to work while what an
+agent measured stands against it, and keeping one out for ever because of failures of a program that is gone.
 """
 
-from holdfast.core import brake
-from holdfast.core.draft import Draft
+from holdfast.core import brake, gray
+from holdfast.core.draft import CLOSING, Draft
+from holdfast.core.gray import GRAY
 from holdfast.model import action as do
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.node import JOINED, Node, NodeState, Step
-from holdfast.model.replica import State
+from holdfast.model.units import seconds
 from holdfast.model.verdict import Level, Said
 from holdfast.model.world import World
 
 FLAPPING = "flapping"
-GRAY = "fails every replica"
+OWN = (FLAPPING, GRAY)  # made of what we counted, not of what an agent measured
 CONFIDENT = 0.5
+OUT = (NodeState.CORDONED, NodeState.DRAINING, NodeState.RESETTING, NodeState.QUARANTINED)
+DOUBLINGS_MAX = 6
 
 
 def update(draft: Draft) -> None:
@@ -43,7 +58,11 @@ def update(draft: Draft) -> None:
             _reset_overdue(draft, node)
         if node.verdict.level is not Level.ALIVE or node.state is NodeState.RESETTING:
             continue
-        found = [*_known(world, name), *_noticed(draft, node)]
+        known = _known(world, name)
+        standing = _expire(draft, node, known) if known else []
+        if len(standing) < len(known):
+            continue  # the next turn sees it without them
+        found = [*standing, *_noticed(draft, node)]
         if not found and not node.repair.step:
             continue
         if budget is None:
@@ -59,9 +78,11 @@ def _noticed(draft: Draft, node: Node) -> list[Finding]:
     """Findings of our own, raised once."""
     fresh = [
         f
-        for f in (flapping(draft, node), gray(draft, node))
+        for f in (flapping(draft, node), gray.broken(draft.world, node, draft.now))
         if f and (node.id, f.name) not in draft.world.findings
     ]
+    if fresh and node.state not in OUT and not _may_be_taken(draft, node):
+        return []
     for finding in fresh:
         draft.add(do.RaiseFinding(finding=finding, why=finding.evidence))
     return fresh
@@ -81,45 +102,74 @@ def flapping(draft: Draft, node: Node) -> Finding | None:
         evidence,
         draft.now,
         "reset it; replace it if that does not help",
+        expires=draft.now + (policy.flap_window_ms << min(node.repair.repeats, DOUBLINGS_MAX)),
     )
 
 
-def gray(draft: Draft, node: Node) -> Finding | None:
-    """Different seats failed here, none is ready here, and such work is ready elsewhere."""
-    world, policy = draft.world, draft.world.policy.repair
-    recent = [(at, slot) for at, slot in node.repair.failures if draft.now - at <= policy.gray_window_ms]
-    slots = dict.fromkeys(slot for _, slot in recent)
-    if len(slots) < policy.gray_failures:
-        return None
-    first = recent[0][0]
-    fine_here = any(
-        world.replicas[name].state is State.READY and world.replicas[name].ready_at >= first
-        for name in world.on_node[node.id]
-    )
-    elsewhere = any(_ready_elsewhere(world, slot, node.id) for slot in slots)
-    if fine_here or not elsewhere:
-        return None
-    evidence = f"{len(slots)} different replicas failed here and run elsewhere"
-    return Finding(GRAY, node.id, Severity.RESET, 0.9, evidence, draft.now, "take work away, reset it")
+def _may_be_taken(draft: Draft, node: Node) -> bool:
+    """Half of its pool stays in service, whatever we think that we found."""
+    world, pool = draft.world, draft.world.pools.get(node.pool)
+    alive, out = _counts(world, node, OUT)
+    taking = {
+        action.finding.node if isinstance(action, do.RaiseFinding) else action.node
+        for action in draft.actions
+        if isinstance(action, (do.RaiseFinding, *CLOSING))
+    }
+    out |= {name for name in taking if name in world.in_pool[node.pool]}
+    if len(alive) == 1:
+        return pool is not None and (pool.can_reset or pool.can_terminate)
+    return len((out & alive) | {node.id}) <= len(alive) // 2
 
 
-def _ready_elsewhere(world: World, slot_id: str, node_id: str) -> bool:
-    """Is work of the same kind ready on another node?"""
-    slot = world.slots.get(slot_id)
-    siblings = world.of_workload.get(slot.workload, {}) if slot else {}
-    copies = (world.replicas[name] for sibling in siblings for name in world.of_slot.get(sibling, ()))
-    return any(copy.state is State.READY and copy.node != node_id for copy in copies)
+def _may_be_quarantined(draft: Draft, node: Node) -> bool:
+    alive, there = _counts(draft.world, node, (NodeState.QUARANTINED,))
+    there |= {action.node for action in draft.actions if isinstance(action, do.QuarantineNode)}
+    return len((there & alive) | {node.id}) <= len(alive | {node.id}) // 2
+
+
+def _counts(world: World, node: Node, states: tuple[NodeState, ...]) -> tuple[set[str], set[str]]:
+    """Of its pool: who is alive, and whom repair has in such a state."""
+    nodes = [world.nodes[name] for name in world.in_pool[node.pool]]
+    alive = {one.id for one in nodes if one.state in JOINED and one.verdict.level is not Level.DEAD}
+    return alive, {one.id for one in nodes if one.state in states and not (one.by_hand or one.releasing)}
+
+
+def _expire(draft: Draft, node: Node, known: list[Finding]) -> list[Finding]:
+    """Clears what is over. Returns what still stands."""
+    left = []
+    for finding in known:
+        if why := _over(draft, finding):
+            draft.add(do.ClearFinding(node=node.id, name=finding.name, why=why))
+        else:
+            left.append(finding)
+    if len(left) < len(known) and node.state is NodeState.QUARANTINED and not _sure(left):
+        draft.add(do.UncordonNode(node=node.id, why="what was found is over: it is tried again"))
+    return left
+
+
+def _over(draft: Draft, finding: Finding) -> str:
+    """Why this finding does not stand any more; empty: it does."""
+    if finding.expires and draft.now >= finding.expires:
+        return f"it has stood for {seconds(draft.now - finding.at)}"
+    known = draft.world.workloads
+    there = [name for name, version in finding.raised_by if name in known and known[name].version == version]
+    if finding.raised_by and not there:
+        return f"{', '.join(name for name, _ in finding.raised_by)}: deleted, or of a new version"
+    return ""
+
+
+def _sure(found: list[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.confidence >= CONFIDENT]
 
 
 def _step(draft: Draft, node: Node, found: list[Finding], budget: int) -> int:
     """The next step on the ladder for this node. Returns what it took from the budget."""
     world, policy = draft.world, draft.world.policy.repair
-    sure = [finding for finding in found if finding.confidence >= CONFIDENT]
-    worst = max(sure, key=lambda finding: finding.severity, default=None)
+    worst = max(_sure(found), key=lambda finding: finding.severity, default=None)
     if worst is None or worst.severity is Severity.NOTE:
         _recovering(draft, node)
         return 0
-    severity = _escalated(draft, node, worst.severity)
+    severity = _escalated(draft, node, worst)
     why = f"{worst.name}: {worst.evidence}"
     empty = node.state is NodeState.CORDONED and node.repair.step is Step.DRAINED  # and waits for the finding
     if node.state is NodeState.DRAINING or (empty and severity > Severity.DRAIN):
@@ -141,11 +191,14 @@ def _step(draft: Draft, node: Node, found: list[Finding], budget: int) -> int:
     return 0
 
 
-def _escalated(draft: Draft, node: Node, severity: Severity) -> Severity:
-    pool = draft.world.pools.get(node.pool)
+def _escalated(draft: Draft, node: Node, worst: Finding) -> Severity:
+    pool, severity = draft.world.pools.get(node.pool), worst.severity
     often = node.repair.repeats >= draft.world.policy.repair.repeats_max
     if severity is Severity.RESET and (often or not (pool and pool.can_reset)):
-        return Severity.REPLACE
+        severity = Severity.REPLACE
+    for_good = severity is Severity.REPLACE and not (pool and pool.can_terminate)
+    if for_good and node.state is not NodeState.QUARANTINED and not _may_be_quarantined(draft, node):
+        return Severity.WATCH if worst.name in OWN else Severity.CORDON
     return severity
 
 
@@ -157,7 +210,7 @@ def _drained(draft: Draft, node: Node, severity: Severity, why: str) -> None:
         draft.add(do.TerminateNode(node=node.id, why=why))
     elif severity is Severity.REPLACE:
         draft.add(do.QuarantineNode(node=node.id, why=f"{why}; it can be neither reset nor replaced"))
-    else:
+    elif node.state is not NodeState.CORDONED:
         draft.add(do.CordonNode(node=node.id, why=why))
 
 
@@ -174,8 +227,10 @@ def _recovering(draft: Draft, node: Node) -> None:
 def _reset_overdue(draft: Draft, node: Node) -> None:
     if draft.now - node.since < draft.world.policy.repair.reset_ms:
         return
-    pool = draft.world.pools.get(node.pool)
+    pool, why = draft.world.pools.get(node.pool), "it did not come back from a reset"
     if pool and pool.can_terminate:
-        draft.add(do.TerminateNode(node=node.id, why="it did not come back from a reset"))
+        draft.add(do.TerminateNode(node=node.id, why=why))
+    elif _may_be_quarantined(draft, node):
+        draft.add(do.QuarantineNode(node=node.id, why=why))
     else:
-        draft.add(do.QuarantineNode(node=node.id, why="it did not come back from a reset"))
+        draft.add(do.CordonNode(node=node.id, why=f"{why}, and half of its pool is in quarantine"))

@@ -28,6 +28,7 @@ from holdfast.model.gateway import Key, Limits, Tranche
 from holdfast.model.market import Losses, OfferRecord
 from holdfast.model.money import Account
 from holdfast.model.node import COMING, Node, NodeState
+from holdfast.model.outcomes import Outcomes
 from holdfast.model.place import Level
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool, PoolState
@@ -91,6 +92,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     courses: list[Course] = []
     demands: list[Demand] = []
     starts: dict[str, Start] = {}
+    outcomes: list[Outcomes] = []
     keys: list[Key] = []
     limits: dict[str, Limits] = {}
     drawn: dict[str, int] = {}
@@ -138,6 +140,7 @@ def dump(world: World) -> bytes:
         courses=list(world.courses.values()),
         demands=list(world.demands.values()),
         starts=world.starts,
+        outcomes=list(world.outcomes.values()),
         keys=list(world.keys.values()),
         limits=world.limits,
         drawn=world.drawn,
@@ -206,6 +209,7 @@ def _rebuilt(saved: Saved) -> World:
     world.courses = {course.workload: course for course in saved.courses}
     world.demands = {demand.workload: demand for demand in saved.demands}
     world.starts = saved.starts
+    world.outcomes = {known.workload: known for known in saved.outcomes}
     world.keys = {key.id: key for key in saved.keys}
     world.limits, world.drawn = saved.limits, saved.drawn
     world.versions = saved.versions

@@ -115,6 +115,8 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             return pool, ""
         case do.RaiseFinding(finding=finding):
             return finding.node, f" {finding.name}"
+        case do.ClearFinding(node=node, name=name):
+            return node, f" {name}"
         case (
             do.AskProvider(node=node)
             | do.TerminateNode(node=node)

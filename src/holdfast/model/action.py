@@ -104,6 +104,13 @@ class RaiseFinding(Deed, frozen=True):
     finding: Finding
 
 
+class ClearFinding(Deed, frozen=True):
+    """What raised it is gone, or it has stood long enough: the node is to be tried again."""
+
+    node: str
+    name: str
+
+
 class TakeWay(Deed, frozen=True):
     """How a job with a deadline goes on, and when to ask again."""
 
@@ -219,6 +226,7 @@ Action = (
     | ResetNode
     | QuarantineNode
     | RaiseFinding
+    | ClearFinding
     | TakeWay
     | DeclareLate
     | PlaceReplica

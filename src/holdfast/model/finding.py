@@ -26,3 +26,5 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: str
     at: Instant
     remedy: str = ""
+    expires: Instant = 0  # 0: it stands until it is cleared
+    raised_by: tuple[tuple[str, int], ...] = ()  # workloads and their versions; without them it is over

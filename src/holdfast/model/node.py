@@ -4,6 +4,7 @@ import enum
 
 import msgspec
 
+from holdfast.model.outcomes import Failed
 from holdfast.model.place import Place
 from holdfast.model.resources import Resources
 from holdfast.model.units import Instant, MicroUsd
@@ -83,7 +84,7 @@ class Repair(msgspec.Struct, frozen=True):
     since: Instant = 0
     repeats: int = 0  # times it was repaired before
     flaps: tuple[Instant, ...] = ()  # when it came back from suspicion, recent ones
-    failures: tuple[tuple[Instant, str], ...] = ()  # (when, slot) of replicas that failed by themselves here
+    failed: tuple[Failed, ...] = ()  # replicas that failed by themselves here since one succeeded
 
 
 class Node(msgspec.Struct, frozen=True):

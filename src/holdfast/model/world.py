@@ -16,6 +16,7 @@ from holdfast.model.market import Losses, OfferRecord
 from holdfast.model.money import Account
 from holdfast.model.node import Node
 from holdfast.model.offer_table import Table
+from holdfast.model.outcomes import Outcomes
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool, PoolState
 from holdfast.model.replica import Replica, Slot
@@ -77,6 +78,7 @@ class World:
         self.courses: dict[str, Course] = {}  # by workload, if it has a deadline
         self.demands: dict[str, Demand] = {}  # by workload, if it scales
         self.starts: dict[str, Start] = {}  # by workload
+        self.outcomes: dict[str, Outcomes] = {}  # by workload
         self.findings: dict[tuple[str, str], Finding] = {}  # by node and name
         self.brakes: dict[str, Brake] = {}
         self.brake_released_at: Instant = 0  # by hand

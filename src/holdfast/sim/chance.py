@@ -55,6 +55,7 @@ ON_CONTROL = (
 )
 STEPS = (0, 1, 2, 3, 5, 8, 12)  # of a turn, at which a control plane crashes
 TO_WORKLOADS = ("delete", "update", "update", "pause", "pause", "scale", "scale", "priority")
+FLAKY_EVERY = 10
 POOL_DELETED = 0.15  # of the stories
 TO_NODES = ("drain", "cordon", "cordon")
 
@@ -75,7 +76,7 @@ def draw(seed: int, nodes: int = 50, hours: float = 2.0, policy: Policy | None =
         lasts_ms=lasts,
         settle_ms=settle,
         pools=pools,
-        workloads=(*workloads, *again),
+        workloads=_flaky(seed, (*workloads, *again)),
         providers={name: _provider(dice) for name in sorted({setup.pool.provider for setup in pools})},
         network=NetworkTraits(
             delay_ms=dice.choice((1, 5, 30)),
@@ -180,6 +181,27 @@ def _shape(dice: random.Random, nodes: int) -> Shape:
         most = dice.randint(2, max(2, nodes // 6))
         return Training(dice.randint(1, most), most, standby=dice.choice((0, 1)))
     return Sweep(dice.randint(2, nodes), parallel=dice.choice((0, 4, 10)))
+
+
+def _flaky(seed: int, workloads: tuple[WorkloadSetup, ...]) -> tuple[WorkloadSetup, ...]:
+    """In each tenth story most programs that end fail now and then, wherever they run. Dice of its own: the
+    other stories stay as they were."""
+    if seed % FLAKY_EVERY != FLAKY_EVERY - 1:
+        return workloads
+    dice = random.Random(f"flaky/{seed}")
+    rates = {setup.workload.name: dice.choice((0.0, 0.1, 0.3, 0.6)) for setup in workloads}
+    runs = {setup.workload.name: dice.choice((20 * SECOND, 2 * MINUTE)) for setup in workloads}
+    return tuple(
+        setup
+        if isinstance(setup.workload.shape, Service) or not rates[setup.workload.name]
+        else replace(
+            setup,
+            program=replace(
+                setup.program, fails=rates[setup.workload.name], run_ms=runs[setup.workload.name]
+            ),
+        )
+        for setup in workloads
+    )
 
 
 def _trouble(

@@ -216,6 +216,7 @@ class Faults:
             )
 
     def _heal(self, host: Host) -> None:
+        host.gray_at = self.kernel.now if host.gray else host.gray_at
         host.gray = False
         host.well_since = self.kernel.now
 

@@ -15,7 +15,7 @@ from holdfast.model.event import Ended
 from holdfast.model.node import Answer, Fencing
 from holdfast.model.place import Level
 from holdfast.model.replica import Role
-from holdfast.model.units import NEVER, SECOND, Instant, Millis
+from holdfast.model.units import MINUTE, NEVER, SECOND, Instant, Millis
 from holdfast.model.workload import Training, Workload
 from holdfast.sim.beats import BeatWire
 from holdfast.sim.host import Host
@@ -72,6 +72,7 @@ class Fleet:
         else:
             host.machine = NodeMachine(self.lease_ms)
             host.powered = host.agent_up = host.shims = True
+            host.gray_at = self.kernel.now if host.gray else host.gray_at
             host.frozen = host.gray = host.slow = False
             host.well_since = self.kernel.now
             self.wire.extra[host.row] = 0
@@ -418,6 +419,10 @@ class Fleet:
             after = int(self.random.expovariate(1 / program.crash_every_ms))
             replica, number = process.wanted.replica, process.number
             self.kernel.after(after, self.fail, host, replica, number, "exit code 1", process.work_since)
+        if program.fails and self.random.random() < program.fails:
+            after = int(self.random.random() * (program.run_ms or MINUTE))
+            replica, number = process.wanted.replica, process.number
+            self.kernel.after(after, self.fail, host, replica, number, "exit code 3", process.work_since)
 
     def _pause(self, process: Process) -> None:
         """Stops the clock of its work, keeping what a checkpoint holds and what memory holds."""

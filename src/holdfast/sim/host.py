@@ -16,6 +16,7 @@ class Host:
         self.agent_up = True
         self.frozen = False
         self.gray = False
+        self.gray_at: Instant | None = None  # when it was gray last
         self.slow = False
         self.fencing = Fencing.KERNEL  # as its agent says
         self.contains = True  # and as it is: what runs dies with its shims

@@ -9,10 +9,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from holdfast.core import check
+from holdfast.core.gray import GRAY
 from holdfast.core.node import DesiredSet, Report
 from holdfast.core.turn import Entry, Mind
 from holdfast.model import event as ev
-from holdfast.model.action import LaunchNode, ResetNode, TerminateNode
+from holdfast.model.action import LaunchNode, RaiseFinding, ResetNode, TerminateNode
 from holdfast.model.node import JOINED, Answer
 from holdfast.model.plan import Plan
 from holdfast.model.units import NEVER, Instant
@@ -42,7 +43,7 @@ CHECK_TURNS = 50  # between two checks of the whole world, and one more for ever
 CHECK_SLOTS = 10
 REPLAYED = (
     *("nodes", "slots", "replicas", "workloads", "pool_states", "gangs", "findings"),
-    *("accounts", "demands", "starts", "records", "orphans"),
+    *("accounts", "demands", "starts", "outcomes", "records", "orphans"),
 )
 
 
@@ -445,6 +446,9 @@ class Simulation:
                         self._given_up(control, action)
                     if isinstance(action, TerminateNode):
                         self._drop_link(action.node)
+                    if isinstance(action, RaiseFinding) and action.finding.name == GRAY:
+                        window_ms = self.scenario.policy.repair.gray_window_ms
+                        self.truth.blamed(action.finding.node, window_ms, action.why)
 
     def _given_up(self, control: SimControl, action: TerminateNode | ResetNode) -> None:
         """Asked when it is decided; after that it is only repeated until the provider confirms."""

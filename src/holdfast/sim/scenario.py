@@ -24,6 +24,9 @@ class Program(msgspec.Struct, frozen=True):
     run_ms: Millis = 0  # work until it is done; 0: for ever
     crash_every_ms: Millis = 0  # it fails by itself about so often; 0: never
     fails_at_start: bool = False  # it is simply broken
+    fails: float = (
+        0.0  # this share of its runs fails by itself, at any time of a run; it may pass when tried again
+    )
     stop_ms: Millis = 500  # how long it takes to stop when asked
     first_ms: Millis = 200  # of a model: from a request to its first token, besides its prompt
     prompt_per_s: int = 10_000  # tokens of a prompt that it reads in a second, if it has not read them before

@@ -7,7 +7,7 @@ node is called dead or is given up.
 import msgspec
 
 from holdfast.model.replica import Role
-from holdfast.model.units import SECOND, Instant
+from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.model.workload import Service, Training, Workload
 from holdfast.sim.fleet import Fleet
 from holdfast.sim.host import Host
@@ -118,6 +118,14 @@ class Truth:
         heard = self.kernel.now - max(host.well_since, reachable_since) >= SURELY_HEARD_MS
         if heard and at_work:
             self.violated(f"{node} was {how} though it is well and runs {', '.join(at_work)}")
+
+    def blamed(self, node: str, window_ms: Millis, why: str) -> None:
+        """It is found to fail every replica: it does, or did lately. A flaky program is not its fault."""
+        host = self.fleet.hosts.get(node)
+        if host is None or host.gray:
+            return
+        if host.gray_at is None or self.kernel.now - host.gray_at > window_ms:
+            self.violated(f"{node} is blamed though it is well: {why}")
 
     def _at_work(self, host: Host) -> list[str]:
         """What runs there and was not told to stop."""
