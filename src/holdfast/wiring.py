@@ -24,10 +24,11 @@ import uvicorn
 from holdfast.adapters.clock import HostClock
 from holdfast.adapters.providers.found import made_of
 from holdfast.adapters.providers.local.provider import LocalProvider
-from holdfast.adapters.stores import open_store
+from holdfast.adapters.stores import SqlStore, open_store, sqlite_path
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import LOCAL, Access
 from holdfast.api.app import close, create_app
+from holdfast.control import mark
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
 from holdfast.control.leaving import Leaving
@@ -44,6 +45,8 @@ from holdfast.wire.identity import hashed
 
 CLOSE_S = 5
 TOGETHER_S = 0.5
+SOON_S = 0.1
+RESTORE = "restore the database from a copy; or, if that fleet is no more: --new-fleet begins another here"
 SUPERVISE_AGAIN_S = 10.0  # after a provider stopped by a mistake
 
 log = structlog.get_logger("holdfast")
@@ -69,6 +72,7 @@ class Settings:
     insecure: bool = False
     pools: tuple[Pool, ...] = ()  # that every start brings with it
     leaving: Leaving | None = None  # all that was launched ends with us
+    new_fleet: bool = False  # begin anew where there was one
     leader_ttl_ms: Millis = LEADER_TTL_MS  # unless it is renewed, a leadership ends after this
 
 
@@ -112,9 +116,12 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     clock = HostClock()
     listener = _listen(settings)
     url = settings.url or _url(settings, listener.getsockname()[1])
-    store, registry = await open_store(settings.database or f"sqlite:///{settings.state / 'holdfast.db'}")
+    _is_there(settings)
+    store, registry = await open_store(_database(settings))
     try:
-        enrolment = Enrolment(registry, clock, await registry.secret("launch", secrets.token_bytes(32)))
+        launch = await registry.secret("launch", secrets.token_bytes(32))
+        fleet, behind = mark.fleet_of(launch), await _known(settings, store, mark.fleet_of(launch))
+        enrolment = Enrolment(registry, clock, launch)
         providers, telemetry = Providers(settings, enrolment, url), Prometheus()
         plane = Plane(
             settings.name or f"{socket.gethostname()}:{listener.getsockname()[1]}",
@@ -130,10 +137,11 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             ending=partial(providers.stop_all, settings.leaving) if settings.leaving else None,
             telemetry=telemetry,
             leader_ttl_ms=settings.leader_ttl_ms,
+            behind=behind,
         )
         if settings.tokens:
             await first_token(settings, registry, clock)
-        async with _running(settings, plane, listener, providers):
+        async with _marking(settings, plane, fleet), _running(settings, plane, listener, providers):
             _note(settings, url)
             log.info("serving", url=url, name=plane.name)
             yield plane
@@ -141,6 +149,52 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     finally:
         listener.close()
         await store.close()
+
+
+def _database(settings: Settings) -> str:
+    return settings.database or f"sqlite:///{settings.state / 'holdfast.db'}"
+
+
+def _is_there(settings: Settings) -> None:
+    """A database that is gone must not be made anew: its fleet would be forgotten, and go on running."""
+    if settings.new_fleet:
+        mark.drop(settings.state)
+    path = sqlite_path(_database(settings))
+    if path is not None and not path.exists() and mark.read(settings.state) is not None:
+        raise CannotStart(f"{settings.state} had a fleet, and its database {path} is gone", RESTORE)
+
+
+async def _known(settings: Settings, store: SqlStore, fleet: str) -> mark.Behind | None:
+    """Compares the database with what this folder remembers."""
+    found, held, length = mark.read(settings.state), await store.leader(), await store.length()
+    if found is not None and found.fleet != fleet:
+        what = "is of another fleet" if length else "is empty"
+        raise CannotStart(f"{settings.state} had a fleet, and the database {what}", RESTORE)
+    return mark.compare(found, held.generation, length, led=held.left_ms > 0)
+
+
+@contextlib.asynccontextmanager
+async def _marking(settings: Settings, plane: Plane, fleet: str) -> AsyncIterator[None]:
+    """Renews the mark while we run, and once more at the end."""
+
+    def renew() -> bool:
+        for world in (plane.world, plane.last):  # of a term that has just ended the first is empty
+            if world.leader.generation:
+                mark.keep(settings.state, mark.of(world, fleet, plane.length))
+                return True
+        return False
+
+    async def renewing() -> None:
+        while True:
+            await asyncio.sleep(mark.EVERY_S if renew() else SOON_S)
+
+    task = asyncio.create_task(renewing())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        renew()
 
 
 @contextlib.asynccontextmanager

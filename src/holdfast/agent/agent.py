@@ -56,6 +56,7 @@ class Agent:
         self._ending, self._hurry = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hands = Hands(runtime, self._spawn, log)
+        self._recall_obeyed()
         self._talk: Conversation | None = None
         self._was_welcomed = False  # ever, by anybody
         self._refused: Unusable | None = None
@@ -221,6 +222,17 @@ class Agent:
         times = self._troubles[trouble] = self._troubles.get(trouble, 0) + 1
         if times % REPEAT_EVERY == 1:
             self._log.warning(event, **words)
+
+    def _recall_obeyed(self) -> None:
+        """Whom we have obeyed outlasts us: an older leader is refused, and told so, by the next agent too."""
+        machine, kept = self._hands.machine, self._home.read("obeyed").split()
+        if len(kept) == 3 and all(number.isdecimal() and len(number) < 19 for number in kept):
+            machine.leader, machine.generation, machine.epoch = map(int, kept)
+
+        def keep() -> None:
+            self._home.keep("obeyed", f"{machine.leader} {max(0, machine.generation)} {machine.epoch}")
+
+        self._hands.obeyed = keep
 
     def _remember(self) -> None:
         urls = " ".join(map(str, self._planes.learned))

@@ -182,6 +182,9 @@ class Conversation:
                 fencing=self.hands.fencing().value,
                 boot=me.boot,
                 limits=self.hands.limits().value,
+                obeyed=self.hands.machine.leader,
+                told=max(0, self.hands.machine.generation),
+                epoch=self.hands.machine.epoch,
             )
         )
 

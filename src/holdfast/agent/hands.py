@@ -52,6 +52,7 @@ class Hands:
     def __init__(self, runtime: Machinery, spawn: Spawn, log: Log) -> None:
         self.machine = NodeMachine(lease_ms=0)
         self.news: Callable[[], None] = lambda: None  # there are reports, or a set was carried out
+        self.obeyed: Callable[[], None] = lambda: None  # another set was taken
         self.confirmed = -1  # the last set that was carried out
         self._runtime, self._spawn, self._log = runtime, spawn, log
         self._briefs: dict[str, Brief] = {}
@@ -109,8 +110,14 @@ class Hands:
         machine = self.machine
         instructions = machine.wants(desired, boot_ms())
         if (machine.leader, machine.generation) != (desired.leader, desired.generation):
-            self._log.warning("set refused", leader=desired.leader, generation=desired.generation)
+            self._log.warning(
+                "set refused: it is older than the one obeyed",
+                leader=desired.leader,
+                generation=desired.generation,
+                obeyed=f"{machine.leader}/{machine.generation}",
+            )
             return False
+        self.obeyed()
         self._briefs = desired.briefs
         for replica in [name for name in self._allotted if name not in machine.processes]:
             self._runtime.release_port(self._allotted.pop(replica))

@@ -21,6 +21,7 @@ Database = Annotated[
     ),
 ]
 Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any that is free.")]
+NewFleet = Annotated[bool, typer.Option("--new-fleet", help="Begin another fleet in a --dir that had one.")]
 LeaderTimeout = Annotated[
     float,
     typer.Option(
@@ -56,6 +57,7 @@ def serve(
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS or tokens.")
     ] = False,
     leader_timeout: LeaderTimeout = 3,
+    new_fleet: NewFleet = False,
     log_json: Annotated[
         bool | None, typer.Option("--log-json/--log-text", help="JSON unless on a terminal.")
     ] = None,
@@ -79,6 +81,7 @@ def serve(
         key=tls_key,
         tokens=tokens,
         insecure=insecure,
+        new_fleet=new_fleet,
         leader_ttl_ms=round(leader_timeout * 1000),
     )
 

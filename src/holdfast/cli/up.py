@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from holdfast.cli import say
-from holdfast.cli.serve import Dir, Port, run
+from holdfast.cli.serve import Dir, NewFleet, Port, run
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,6 +25,7 @@ def up(
     memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Each pretends to have.")] = "4GiB",
     port: Port = 7700,
     dir: Dir = Path(".holdfast"),
+    new_fleet: NewFleet = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not tell what happens.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
 ) -> None:
@@ -47,6 +48,7 @@ def up(
         port=port,
         pools=(local,),
         leaving=leaving,
+        new_fleet=new_fleet,
     )
 
     async def work(stop: asyncio.Event) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 import structlog
 from msgspec.structs import replace
 
+from holdfast.control.claims import JUMP_MAX, Claims
 from holdfast.control.enrol import Enrolment, Refusal
 from holdfast.control.intake import Allowance
 from holdfast.control.last_words import LastWords
@@ -30,6 +31,7 @@ from holdfast.model import event as ev
 from holdfast.model.node import JOINED, Answer, Fencing, LimitedBy
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
+from holdfast.model.world import World
 from holdfast.ports.clock import Clock
 from holdfast.ports.store import Tail
 from holdfast.wire.messages import (
@@ -83,11 +85,17 @@ class Hub:
         self.readers: dict[int, LogReader] = {}
         self._number = 0
         self._checks: set[asyncio.Task[None]] = set()
+        self._at_first: dict[
+            str, int
+        ] = {}  # node -> sets it was sent before this term, until its first hello
+        self.claims = Claims()
+        self.outdone = asyncio.Event()  # a node has obeyed a later leader: see `claims`
 
     # terms
 
     def take_over(self, term: Term) -> None:
         self._term = term
+        self._at_first = {name: node.generation for name, node in term.mind.world.nodes.items()}
         self.enrolment.begin()
 
     def step_down(self) -> None:
@@ -165,7 +173,50 @@ class Hub:
         if not session.open or self._term is not term:
             session.close()
             return
+        if hello.obeyed > term.generation:
+            self._outdone(session, hello, term)
+            return
         self._joined(session, hello, term)
+
+    def _outdone(self, session: Session, hello: Hello, term: Term) -> None:
+        """The node refuses our sets. We lead on under a generation above the one that it has obeyed."""
+        said = (
+            f"{hello.node} has obeyed a leader of generation {hello.obeyed}, this one has {term.generation}"
+        )
+        why = self.claims.doubt(hello.node, hello.obeyed, term.generation, self.clock.monotonic())
+        if why:
+            session.refuse(
+                "ahead", f"{said}; {why}", "was the database restored from a copy? Ask its operator"
+            )
+            return
+        log.error("the journal is older than what agents obeyed: was it restored from a copy?", why=said)
+        session.refuse("ahead", f"{said}; it leads on above that", "say hello again")
+        self.outdone.set()
+
+    def _behind(self, hello: Hello, term: Term) -> Iterator[ev.JournalBehind]:
+        """Was the node told of what the journal does not know? Then that was restored from an older copy. A
+        node that has not said hello in this term was sent nothing in it."""
+        why = self._unknown(hello, term.mind.world)
+        if not why:
+            return
+        log.error("the journal is older than what agents were told", node=hello.node, why=why)
+        known_epochs = (slot.epoch for slot in term.mind.world.slots.values())
+        most = max(known_epochs, default=0) + JUMP_MAX  # what a node says is believed within bounds
+        yield ev.JournalBehind(at=term.now, why=why, node=hello.node, epoch=min(hello.epoch, most))
+
+    def _unknown(self, hello: Hello, world: World) -> str:
+        """What it knows and the journal does not; empty: nothing."""
+        node = world.nodes.get(hello.node)
+        sent = self._at_first.pop(hello.node, node.generation if node is not None else 0)
+        if node is not None and hello.told > sent:
+            return f"it has taken set {hello.told}, the journal knows of {sent}"
+        for name in hello.running:
+            slot_id, _, epoch = name.rpartition(".")
+            slot = world.slots.get(slot_id)
+            later = slot is not None and name not in world.replicas and epoch.isdecimal()
+            if later and slot is not None and int(epoch[:19]) > slot.epoch:
+                return f"it runs {name}, the journal knows of {slot.epoch} epochs of {slot_id}"
+        return ""
 
     def _other(self, hello: Hello) -> str:
         """The instance of another agent that is connected under this name and was heard just now."""
@@ -185,6 +236,7 @@ class Hub:
         self._reported.pop(hello.node, None)  # a new agent counts from its own beginning
         self._heard.pop(hello.node, None)
         term.post(
+            *self._behind(hello, term),
             ev.NodeJoined(
                 at=term.now,
                 node=hello.node,
@@ -198,6 +250,7 @@ class Hub:
                 fencing=Fencing.KERNEL if hello.fencing == Fencing.KERNEL else Fencing.NONE,
                 boot=hello.boot[:BOOT_MAX],
                 limits=LimitedBy(hello.limits) if hello.limits in set(LimitedBy) else LimitedBy.UNKNOWN,
+                told=hello.told,
             ),
             done=lambda length: self._welcome(session, hello, term),
             failed=lambda error: session.close(),

@@ -26,6 +26,7 @@ from holdfast.control.hub import Hub
 from holdfast.control.last_words import LastWords, Log, NotKept, kept, missing
 from holdfast.control.load import Load
 from holdfast.control.log_reader import LogReader
+from holdfast.control.mark import Behind
 from holdfast.control.metrics import Metrics
 from holdfast.control.perform import Performer, Providers
 from holdfast.control.session import Gone, Session
@@ -96,11 +97,12 @@ class Plane:
         own_pools: Collection[str] = (),
         look: ForALook | None = None,
         leader_ttl_ms: Millis = LEADER_TTL_MS,
+        behind: Behind | None = None,
     ) -> None:
         """`opening`: what every term begins with. `ending`: at the very end, given the last that we knew,
         names nodes that are gone. `own_pools`: come with us, whatever was asked for. `look`: makes the
         provider of a pool that is not wanted yet, for a while. All control planes of
-        a store count with the same `leader_ttl_ms`."""
+        a store count with the same `leader_ttl_ms`. `behind`: why the store may be an old copy."""
         self.name, self.url, self.store, self.registry = name, url, store, registry
         self.clock, self.providers, self.opening, self.ending = clock, providers, opening, ending
         self.telemetry, self.own_pools, self.leader_ttl_ms = telemetry, own_pools, leader_ttl_ms
@@ -109,6 +111,9 @@ class Plane:
         self._metrics = Metrics()
         self.last_words = LastWords(store)
         self.hub = Hub(clock, enrolment, self._metrics, self.last_words)
+        self._behind = behind
+        if behind is not None:
+            self.hub.claims.highest = behind.generation
         self._follower = Follower(store)
         self._fresh = False  # has the follower read anything yet?
         self._caught_up_at: Instant = 0  # by the monotonic clock
@@ -133,6 +138,11 @@ class Plane:
     @property
     def world(self) -> World:
         return self._term.mind.world if self._term is not None else self._follower.world
+
+    @property
+    def last(self) -> World:
+        """Of the last term, when it has ended."""
+        return self._last
 
     @property
     def senses(self) -> Senses | None:
@@ -380,6 +390,8 @@ class Plane:
                     await self._lead(held)
                 else:
                     await self._follow(held)
+            except Outdone:
+                log.error("leading on under a generation above", obeyed=self.hub.claims.highest)
             except PortError as error:
                 self._failed(f"{type(error).__name__}: {error}")
                 await asyncio.sleep(ASK_EVERY_S)
@@ -405,7 +417,8 @@ class Plane:
 
     async def _ask(self) -> Leadership:
         asked_at = self.clock.monotonic()
-        held = await self.store.lead(self.name, self.url, self.leader_ttl_ms)
+        above = self.hub.claims.highest
+        held = await self.store.lead(self.name, self.url, self.leader_ttl_ms, above)
         self._note(held)
         if held.leader == self.name:
             self.hub.leads_until = asked_at + min(held.left_ms, self.leader_ttl_ms)
@@ -451,9 +464,13 @@ class Plane:
         log.info("leading", name=self.name, generation=held.generation, journal=follower.length)
         try:
             load = Load(term, self.hub, self.telemetry)
-            first_words = self.opening(mind.world, steady.now())
+            first_words = [*self._doubts(mind.world), *self.opening(mind.world, steady.now())]
             await together(
-                term.run(first_words), self._keep(held.generation), load.run(), self._gateways.run()
+                term.run(first_words),
+                self._keep(held.generation),
+                self._outdone(),
+                load.run(),
+                self._gateways.run(),
             )
         finally:
             self._generation = held.generation if term.began else self._generation
@@ -463,6 +480,20 @@ class Plane:
             self.hub.step_down()
             await performer.close()
             log.warning("not leading any more", name=self.name, generation=held.generation)
+
+    def _doubts(self, world: World) -> Iterable[Event]:
+        """Once, with the first term of ours. Where no node has ever joined, nothing can run."""
+        behind, self._behind = self._behind, None
+        if behind is None or not world.nodes:
+            return
+        log.error("the journal is behind: exclusive replicas wait until leases are over", why=behind.why)
+        yield behind.told(self._steady.now())
+
+    async def _outdone(self) -> None:
+        """Agents have obeyed leaders that our journal does not know of: none would take a set of ours."""
+        self.hub.outdone.clear()
+        await self.hub.outdone.wait()
+        raise Outdone
 
     async def _keep(self, generation: int) -> None:
         """Renews the leadership; raises when it is surely lost."""
@@ -496,3 +527,7 @@ def _beginning(reader: LogReader, replica: str, offset: int | None, last: int) -
 
 class Lost(PortError):
     """We do not lead any more."""
+
+
+class Outdone(Exception):
+    """We lead on, under a higher generation."""

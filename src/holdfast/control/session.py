@@ -46,6 +46,7 @@ KEEP_ALIVE = (
 )
 PORT_MAX = (1 << 16) - 1
 LEFT_MS_MAX = 1 << 40
+COUNTED_MAX = 1 << 62  # leaders, sets, epochs: they are counted one by one
 DEAF_BEATS = 3  # a node that has heard none of our last answers does not count: it will connect anew
 
 log = structlog.get_logger("holdfast.hub")
@@ -175,9 +176,11 @@ def _check_numbers(message: msgspec.Struct) -> None:
     """What a node says of itself is believed and counted with, so it must be something that can be."""
     numbers: tuple[tuple[int, int], ...] = ()
     match message:
-        case Hello(capacity=Resources(cpu_milli=cpu, memory_mib=memory, gpu_milli=gpu), probe_port=port):
-            largest = (NODE_MAX.cpu_milli, NODE_MAX.memory_mib, NODE_MAX.gpu_milli, PORT_MAX)
-            numbers = tuple(zip((cpu, memory, gpu, port), largest, strict=True))
+        case Hello(capacity=capacity, probe_port=port, obeyed=obeyed, told=told, epoch=epoch):
+            has, counted = capacity or Resources(), (obeyed, told, epoch)
+            claimed = (has.cpu_milli, has.memory_mib, has.gpu_milli, port, *counted)
+            most = (NODE_MAX.cpu_milli, NODE_MAX.memory_mib, NODE_MAX.gpu_milli, PORT_MAX)
+            numbers = tuple(zip(claimed, (*most, *(COUNTED_MAX for _ in counted)), strict=True))
         case Noticed(left_ms=left):
             numbers = ((left, LEFT_MS_MAX),)
         case Reports(reports=reports):

@@ -85,6 +85,9 @@ class Trial:
 def an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it(trial: Trial, action: do.Action) -> bool:
     match action:
         case do.PlaceReplica(slot=slot, exclusive=True):
+            leases, behind = trial.world.policy.leases, trial.world.behind_at
+            if behind and trial.now < behind + leases.lease_ms + leases.margin_ms:
+                return False  # one that the journal has lost may still run
             return not trial.copies(slot) and slot not in trial.slots
         case do.PromoteStandby(slot=slot, replica=name):
             exclusive = trial.world.replicas[name].exclusive

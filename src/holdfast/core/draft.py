@@ -15,6 +15,7 @@ from holdfast.core import offers, placement
 from holdfast.core.money import Purse
 from holdfast.model import action as do
 from holdfast.model.course import Way
+from holdfast.model.lease import surely_over
 from holdfast.model.offer_table import Table
 from holdfast.model.plan import Held
 from holdfast.model.pool import Offer, Pool
@@ -102,7 +103,7 @@ class Draft:
         gang: int = 0,
         cause: str = "",
     ) -> None:
-        epoch = slot.epoch + 1
+        epoch = self._next_epoch(slot)
         self.filled[slot.id] = spot.node
         self.add(
             do.PlaceReplica(
@@ -132,7 +133,7 @@ class Draft:
             do.PromoteStandby(
                 replica=replica.id,
                 slot=slot.id,
-                epoch=slot.epoch + 1,
+                epoch=self._next_epoch(slot),
                 gang=gang,
                 resume_ms=slot.progress_ms,
                 restart=restart,
@@ -156,7 +157,23 @@ class Draft:
 
     def may_run(self, slot_id: str) -> bool:
         """Could any copy of this slot still be running, for all we can prove?"""
+        if self.now < self.unaccounted_until and self.world.slots[slot_id].workload in self._exclusive:
+            return True
         return any(name not in self.proven for name in self.world.of_slot.get(slot_id, ()))
+
+    @property
+    def unaccounted_until(self) -> Instant:
+        """The journal was restored from a copy: until then exclusive replicas that it does not know of may
+        run, on nodes that have not said hello."""
+        leases, at = self.world.policy.leases, self.world.behind_at
+        return surely_over(at, leases.lease_ms, leases.margin_ms) if at else 0
+
+    @cached_property
+    def _exclusive(self) -> set[str]:
+        return {name for name, workload in self.world.workloads.items() if workload.exclusive}
+
+    def _next_epoch(self, slot: Slot) -> int:
+        return max(slot.epoch, self.world.epoch_least) + 1
 
     def workloads(self) -> dict[str, None]:
         """Those to look at: themselves, or for one of their seats."""

@@ -122,6 +122,7 @@ class NodeMachine:
         self.lease_until: Instant = 0
         self.leader = 0
         self.generation = -1
+        self.epoch = 0  # the highest that it was ever told of
         self.desired: dict[str, Wanted] = {}
         self.processes: dict[str, Process] = {}
         self.reports: list[Report] = []  # not yet acknowledged
@@ -150,6 +151,7 @@ class NodeMachine:
         if (new.leader, new.generation) < (self.leader, self.generation):
             return []
         self.leader, self.generation = new.leader, new.generation
+        self.epoch = max(self.epoch, *(wanted.epoch for wanted in new.wanted), 0)
         self.desired = {wanted.replica: wanted for wanted in new.wanted}
         self.finished = {name: None for name in self.finished if name in self.desired}
         instructions = self._stop_unwanted(new, now)
@@ -282,6 +284,7 @@ class NodeMachine:
         on."""
         heir = NodeMachine(self.lease_ms)
         heir.lease_until = self.lease_until
+        heir.leader, heir.generation, heir.epoch = self.leader, self.generation, self.epoch
         heir.processes = {
             name: msgspec.structs.replace(process, restarting=False)
             for name, process in self.processes.items()

@@ -158,7 +158,7 @@ def _own(draft: Draft, workload: Workload, slot: Slot) -> str:
     if draft.now < slot.retry_at:
         return _backs_off(slot, draft.now)
     if workload.exclusive and draft.may_run(slot.id):
-        return _may_still_run(draft.world, slot, draft.now)
+        return _may_still_run(draft, slot)
     return ""
 
 
@@ -171,9 +171,12 @@ def _failed(slot: Slot) -> str:
     return f"its program failed {times} ({slot.why})"
 
 
-def _may_still_run(world: World, slot: Slot, now: Instant) -> str:
-    copies = (world.replicas[name] for name in world.of_slot.get(slot.id, ()))
-    return "; ".join(may_still_run(world, copy, now) for copy in copies)
+def _may_still_run(draft: Draft, slot: Slot) -> str:
+    if draft.now < draft.unaccounted_until:
+        left = within(draft.unaccounted_until - draft.now)
+        return f"the journal was restored from a copy: one that it does not know of may run; it cannot {left}"
+    copies = (draft.world.replicas[name] for name in draft.world.of_slot.get(slot.id, ()))
+    return "; ".join(may_still_run(draft.world, copy, draft.now) for copy in copies)
 
 
 def may_still_run(world: World, replica: Replica, now: Instant) -> str:
@@ -242,7 +245,7 @@ def _gang(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool) 
         return Waiting(_ids(empty), ("the gang starts together", *why))
     lost = [slot for slot in slots if slot.id not in seated and draft.may_run(slot.id)]
     if lost:
-        why = tuple(_may_still_run(world, slot, draft.now) for slot in lost[:NAMES_SHOWN])
+        why = tuple(_may_still_run(draft, slot) for slot in lost[:NAMES_SHOWN])
         return Waiting(_ids(empty), ("the gang meets again when no lost member can run", *why))
     nodes = [member.node for member in members]
     least = max(1, shape.nodes_min - len(members))

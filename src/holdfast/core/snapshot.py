@@ -93,6 +93,8 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     demands: list[Demand] = []
     starts: dict[str, Start] = {}
     outcomes: list[Outcomes] = []
+    behind_at: Instant = 0
+    epoch_least: int = 0
     keys: list[Key] = []
     limits: dict[str, Limits] = {}
     drawn: dict[str, int] = {}
@@ -140,6 +142,8 @@ def dump(world: World) -> bytes:
         courses=list(world.courses.values()),
         demands=list(world.demands.values()),
         starts=world.starts,
+        behind_at=world.behind_at,
+        epoch_least=world.epoch_least,
         outcomes=list(world.outcomes.values()),
         keys=list(world.keys.values()),
         limits=world.limits,
@@ -209,6 +213,7 @@ def _rebuilt(saved: Saved) -> World:
     world.courses = {course.workload: course for course in saved.courses}
     world.demands = {demand.workload: demand for demand in saved.demands}
     world.starts = saved.starts
+    world.behind_at, world.epoch_least = saved.behind_at, saved.epoch_least
     world.outcomes = {known.workload: known for known in saved.outcomes}
     world.keys = {key.id: key for key in saved.keys}
     world.limits, world.drawn = saved.limits, saved.drawn

@@ -49,6 +49,7 @@ class NodeJoined(Happened, frozen=True):
     )  # what ends its exclusive replicas when nothing of ours is left to do it
     boot: str = ""  # of the machine: another one after each restart; empty: an older agent
     limits: LimitedBy = LimitedBy.UNKNOWN  # what keeps its replicas to what they asked for
+    told: int = 0  # the number of the last set that it took
 
 
 class NodeSaidGoodbye(Happened, frozen=True):
@@ -252,6 +253,15 @@ class BudgetDrawn(Happened, frozen=True):
     term: int = 0  # the generation that lends by this; 0: it does not say what it lends of limits a minute
 
 
+class JournalBehind(Happened, frozen=True):
+    """The journal is older than what was done by it: it was restored from a copy. What was decided since is
+    not known here, and may still run."""
+
+    why: str
+    node: str = ""  # that was told of more than the journal knows
+    epoch: int = 0  # the highest that it was told of
+
+
 class LeaderChanged(Happened, frozen=True):
     leader: str
     generation: int
@@ -316,5 +326,6 @@ Event = (
     | TokenRevoked
     | BudgetDrawn
     | LeaderChanged
+    | JournalBehind
     | OperatorOrdered
 )

@@ -85,6 +85,8 @@ class World:
         self.zones: dict[str, Zone] = {}  # what has been seen of each
         self.lease_before: tuple[Instant, Millis] = (0, 0)  # until when, and how long, leases were before
         self.epoch_floor: dict[str, int] = {}  # by workload: no seat made anew starts below this
+        self.behind_at: Instant = 0  # when it was found that the journal is older than what was done by it
+        self.epoch_least = 0  # no replica gets this epoch or a lower one
         self.launched = 0  # node numbers handed out
         self.records: dict[str, OfferRecord] = {}  # by pool/offer: what is remembered of it
         self.losses: dict[str, Losses] = {}  # by service, if it is on a mix of spot and on demand

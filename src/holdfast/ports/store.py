@@ -43,9 +43,10 @@ class Store(Protocol):
     """Errors: Fenced (another leads), Unreachable (it did not happen), OutcomeUnknown (it may have), Full
     (no room: it did not happen)."""
 
-    async def lead(self, name: str, address: str, ttl_ms: Millis) -> Leadership:
+    async def lead(self, name: str, address: str, ttl_ms: Millis, above: int = 0) -> Leadership:
         """Take or keep the leadership if it is free or ours; the answer says who leads. Time is the
-        store's: control planes on several machines need not agree about the hour."""
+        store's: control planes on several machines need not agree about the hour. What is granted is of a
+        generation `above` this one: agents have obeyed leaders that this store does not know of."""
 
     async def resign(self, name: str, generation: int) -> None:
         """Let another lead at once. No error if we do not lead."""

@@ -257,7 +257,13 @@ class SimControl:
         node = self.mind.world.nodes.get(host.id) if self.mind is not None else None
         if node is None or node.state is NodeState.TERMINATING:
             return  # nobody knows it, or wants it: it is refused, and will be found in a list
-        joined = ev.NodeJoined(at=self.now(), node=host.id, running=running, fencing=host.fencing)
+        joined = ev.NodeJoined(
+            at=self.now(),
+            node=host.id,
+            running=running,
+            fencing=host.fencing,
+            told=max(0, host.machine.generation),
+        )
         self.sessions[host.id] = session
         self.reported.pop(host.id, None)  # a new agent may count from the beginning
         self.after_append.append(lambda: self._welcome(host, sent_at, session))

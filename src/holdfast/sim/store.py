@@ -35,11 +35,13 @@ class SimStore:
 
     # leadership
 
-    async def lead(self, name: str, address: str, ttl_ms: Millis) -> Leadership:
+    async def lead(self, name: str, address: str, ttl_ms: Millis, above: int = 0) -> Leadership:
         self._answer()
         free = self.clock() >= self.until
         if free or self.held.leader == name:
-            self.held = Leadership(name, self.held.generation + free, ttl_ms, address)
+            goes_on = not free and self.held.generation > above
+            generation = self.held.generation if goes_on else max(self.held.generation, above) + 1
+            self.held = Leadership(name, generation, ttl_ms, address)
             self.until = self.clock() + ttl_ms
         return self._leadership()
 

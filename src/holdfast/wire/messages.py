@@ -56,6 +56,9 @@ class Hello(Message, frozen=True):
     fencing: str = ""  # a `Fencing`; an older agent does not say, and cannot end what its shims no longer can
     boot: str = ""  # of the machine; another one after each restart
     limits: str = ""  # a `LimitedBy`; an older agent does not say
+    obeyed: int = 0  # the highest generation of a leader whose set it took; 0: none yet
+    told: int = 0  # the number of that set
+    epoch: int = 0  # the highest of any replica that it was ever told to run
 
 
 class Used(msgspec.Struct, frozen=True, array_like=True):
@@ -218,8 +221,9 @@ REFUSALS = {
     "pool": "there is no such pool, or it takes no newcomers",
     "gone": "the node was terminated; its name is spent",
     "full": "too many connections wait to be welcomed",
+    "ahead": "the node has obeyed a later leader than this control plane knows of",
 }
-FINAL = frozenset(REFUSALS) - {"connected", "full"}  # trying again changes nothing
+FINAL = frozenset(REFUSALS) - {"connected", "full", "ahead"}  # trying again changes nothing
 
 FromAgent = Hello | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart | LogEnds
 ToAgent = (

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, NoResultFound
 
 from holdfast.adapters.stores.lane import Lane
 from holdfast.model.units import Instant
@@ -20,6 +20,7 @@ from holdfast.ports.errors import Denied, PortError
 
 T = TypeVar("T")
 
+EMPTIED = "its tables were emptied while it was in use: restore a copy, then start again"
 WRITERS_MAX = 32  # of a crowd, waiting at a time: the leader's renewal waits behind them
 READERS_MAX = 224
 
@@ -29,6 +30,9 @@ class Backend(Protocol):
 
     def engine(self, *, write: bool) -> Engine:
         """Of one connection. With `write`, a transaction takes the right to write when it begins."""
+
+    def check(self) -> None:
+        """Denied: what was opened is not there any more."""
 
     def now(self, connection: Connection) -> tuple[str, Instant]:
         """The database's clock, and its era: readings of different eras cannot be compared."""
@@ -90,20 +94,26 @@ class Database:
 
     def _transaction(self, job: Callable[[Connection], T], again: bool = True) -> T:
         committing = False
+        self.backend.check()
         try:
             with self.writing.begin() as connection:
                 result = job(connection)
                 committing = True
             return result
+        except NoResultFound:
+            raise Denied(EMPTIED) from None
         except DBAPIError as error:
             if error.connection_invalidated and again and not committing:
                 return self._transaction(job, again=False)
             raise self._meant(error, committing) from error
 
     def _look(self, job: Callable[[Connection], T], again: bool = True) -> T:
+        self.backend.check()
         try:
             with self.reading.connect() as connection:
                 return job(connection)
+        except NoResultFound:
+            raise Denied(EMPTIED) from None
         except DBAPIError as error:
             if error.connection_invalidated and again:
                 return self._look(job, again=False)

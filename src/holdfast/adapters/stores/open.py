@@ -75,6 +75,12 @@ def backend_of(text: str) -> Backend:
             raise Denied(f"there is no store over {other}; the URL looks like {EXAMPLES}")
 
 
+def sqlite_path(text: str) -> Path | None:
+    """The file, if it is one."""
+    backend = backend_of(text)
+    return backend.path if isinstance(backend, SqliteFile) else None
+
+
 def _sqlite(url: URL) -> Backend:
     if url.database in (None, "", ":memory:"):
         raise Denied("a journal in memory would be lost: name a file, sqlite:////path/to/journal.db")

@@ -73,6 +73,9 @@ class PostgresServer:
             connect_args={**ours, "options": options},
         )
 
+    def check(self) -> None:
+        """A server would tell."""
+
     def now(self, connection: Connection) -> tuple[str, Instant]:
         return "", int(connection.execute(NOW).scalar_one())
 

@@ -44,6 +44,7 @@ def boot_clock() -> tuple[str, Instant]:
 class SqliteFile:
     def __init__(self, path: Path, clock: Clock = boot_clock) -> None:
         self.path, self.clock = path, clock
+        self._opened: tuple[int, int] | None = None  # the file that we have open, not what has its name now
 
     def engine(self, *, write: bool) -> Engine:
         engine = create_engine(
@@ -69,6 +70,8 @@ class SqliteFile:
 
     def _writer_opened(self, raw: sqlite3.Connection, _: object) -> None:
         mode = self._keep_a_log(raw)
+        with contextlib.suppress(OSError):
+            self._opened = self._opened or self._file()[:2]
         if mode != "wal":
             raise Denied(
                 f"the file system of {self.path} cannot keep SQLite's log (journal mode {mode}): "
@@ -90,6 +93,25 @@ class SqliteFile:
     def _reader_opened(self, raw: sqlite3.Connection, _: object) -> None:
         raw.execute("PRAGMA query_only=ON")
 
+    def _file(self) -> tuple[int, int, int]:
+        found = os.stat(self.path)
+        return found.st_dev, found.st_ino, found.st_size
+
+    def check(self) -> None:
+        """A file that was removed goes on as a ghost: what is written there is lost when we end."""
+        if self._opened is None:
+            return
+        try:
+            *file, size = self._file()
+        except OSError:
+            raise Denied(
+                f"{self.path} was removed while it was in use: restore a copy, then start again"
+            ) from None
+        if tuple(file) != self._opened:
+            raise Denied(f"{self.path} was replaced while it was in use: start again to use the new one")
+        if not size:
+            raise Denied(f"{self.path} was emptied while it was in use: restore a copy, then start again")
+
     def now(self, connection: Connection) -> tuple[str, Instant]:
         return self.clock()
 
@@ -109,6 +131,8 @@ class SqliteFile:
     def failure(self, error: DBAPIError, committing: bool) -> PortError | None:
         code = getattr(error.orig, "sqlite_errorname", "")
         why = f"{self.path}: {first_line(error)}"
+        if "no such table" in why:
+            return Denied(f"{why}. Its tables were removed: restore a copy, then start again")
         match code.split("_")[1:]:
             case ["FULL", *_]:
                 return Full(f"{why}. Make room on its disk; nothing was lost")

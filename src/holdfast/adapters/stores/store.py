@@ -79,10 +79,12 @@ class SqlStore:
 
     # leadership
 
-    async def lead(self, name: str, address: str, ttl_ms: Millis) -> Leadership:
-        return await self.database.write(partial(self._lead, name, address, ttl_ms))
+    async def lead(self, name: str, address: str, ttl_ms: Millis, above: int = 0) -> Leadership:
+        return await self.database.write(partial(self._lead, name, address, ttl_ms, above))
 
-    def _lead(self, name: str, address: str, ttl_ms: Millis, connection: Connection) -> Leadership:
+    def _lead(
+        self, name: str, address: str, ttl_ms: Millis, above: int, connection: Connection
+    ) -> Leadership:
         row = connection.execute(LOCK).mappings().one()  # and only then the time: we may have waited for it
         era, now = self.database.backend.now(connection)
         held = _leadership(row, era, now)
@@ -91,7 +93,8 @@ class SqlStore:
             if held.left_ms > longest:
                 connection.execute(SHORTEN, {"to": now + longest})
             return replace(held, left_ms=min(held.left_ms, longest))
-        generation = held.generation if held.left_ms else held.generation + 1
+        goes_on = held.left_ms > 0 and held.generation > above
+        generation = held.generation if goes_on else max(held.generation, above) + 1
         granted = {"by": name, "at": address, "new": generation, "in_era": era, "to": now + ttl_ms}
         connection.execute(GRANT, granted)
         return Leadership(name, generation, ttl_ms, address)
