@@ -22,7 +22,6 @@ from holdfast.core import (
 from holdfast.core.desired import is_complete, members_of
 from holdfast.model import event as ev
 from holdfast.model.demand import Demand, Start
-from holdfast.model.lease import surely_over
 from holdfast.model.node import COMING, JOINED, Clues, Node, NodeState, Repair, Step
 from holdfast.model.place import Level as Domain
 from holdfast.model.replica import LIVE, Phase, Replica, State
@@ -106,7 +105,7 @@ def _configured(
 ) -> None:
     match event:
         case ev.JournalBehind():
-            _behind(world, event)
+            fold_workloads.behind(world, event)
         case ev.WorkloadApplied(workload=workload):
             fold_workloads.applied(world, workload, event.at)
         case ev.WorkloadRetried(workload=name, at=at):
@@ -144,18 +143,6 @@ def _configured(
             _ordered(world, event)
         case _:
             assert_never(event)
-
-
-def _behind(world: World, event: ev.JournalBehind) -> None:
-    """What is exclusive waits until leases from before are over; a term has one such wait."""
-    world.epoch_least = max(world.epoch_least, event.epoch)
-    if world.behind_at < max(1, world.leader.since):
-        world.behind_at = event.at
-        leases = world.policy.leases
-        over = surely_over(event.at, leases.lease_ms, leases.margin_ms)
-        for workload in world.workloads.values():
-            if workload.exclusive:
-                world.agenda.at(over, "workload", workload.name)
 
 
 # nodes

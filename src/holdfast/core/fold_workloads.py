@@ -17,7 +17,9 @@ from msgspec.structs import replace
 
 from holdfast.core import fold_outcomes, index
 from holdfast.core.revise import runs
+from holdfast.model import event as ev
 from holdfast.model.course import Course
+from holdfast.model.lease import surely_over
 from holdfast.model.replica import Phase, Slot
 from holdfast.model.units import Instant
 from holdfast.model.workload import Job, Version, Workload
@@ -57,6 +59,18 @@ def deleted(world: World, name: str) -> None:
     index.drop_workload(world, name)
     for kept in (world.courses, world.demands, world.starts, world.losses, world.versions):
         kept.pop(name, None)
+
+
+def behind(world: World, event: ev.JournalBehind) -> None:
+    """What is exclusive waits until leases from before are over; a term has one such wait."""
+    world.epoch_least = max(world.epoch_least, event.epoch)
+    if world.behind_at < max(1, world.leader.since):
+        world.behind_at = event.at
+        leases = world.policy.leases
+        over = surely_over(event.at, leases.lease_ms, leases.margin_ms)
+        for workload in world.workloads.values():
+            if workload.exclusive:
+                world.agenda.at(over, "workload", workload.name)
 
 
 def retried(world: World, name: str, at: Instant) -> None:
