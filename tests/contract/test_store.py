@@ -133,6 +133,17 @@ def told(*written: Entry) -> list[Told]:
 # leadership
 
 
+def test_a_leadership_is_of_a_generation_above_what_was_asked_for(store: Store, run: Run) -> None:
+    """Agents have obeyed leaders that a restored store does not know of."""
+    assert lead(store, run).generation == 1
+    above = run(store.lead("cp-1", "http://cp-1", TTL, 41))
+    assert (above.leader, above.generation) == ("cp-1", 42)
+    assert run(store.lead("cp-1", "http://cp-1", TTL, 41)).generation == 42, "it is above: it goes on"
+    with pytest.raises(Fenced):
+        run(store.append(1, 0, ()))
+    assert run(store.lead("cp-2", "http://cp-2", TTL, 99)).generation == 42, "another leads"
+
+
 def test_at_first_nobody_leads(store: Store, run: Run) -> None:
     assert run(store.leader()) == Leadership("", 0, 0)
 

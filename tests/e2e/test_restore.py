@@ -70,8 +70,7 @@ def go_on_without_a_copy(ground: Ground, plane: Started) -> Started:
     """What the copy will not know: three more terms, another epoch of the job, another size."""
     for _ in range(3):
         plane = restart(ground, plane)
-    pid = lives(ground.folder)[-1].pid
-    kill(pid)
+    kill(*(pids.program for name, pids in replicas(ground.folder).items() if name.startswith("job/")))
     until(lambda: lives(ground.folder)[-1].epoch > 1, "the job is tried again")
     plane.until_ready("job")
     plane.post("/v1/workloads/web/scale", {"count": 3})

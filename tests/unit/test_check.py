@@ -437,6 +437,8 @@ NOT_INDEXES = {
         "pools",
         "pool_states",
         "outcomes",
+        "behind_at",
+        "epoch_least",
         "workloads",
         "slots",
         "replicas",

@@ -76,6 +76,7 @@ ACTIONS: list[tuple[do.Action, str, str, str, str]] = [
     (do.ResetNode(node="n1", why="w"), "n1", "", "n1", ""),
     (do.QuarantineNode(node="n1", why="w"), "n1", "", "n1", ""),
     (do.RaiseFinding(finding=FINDING, why="w"), "n1", " gpu fell off the bus", "n1", ""),
+    (do.ClearFinding(node="n1", name="flapping", why="w"), "n1", " flapping", "n1", ""),
     (PLACE, "web/0.2", " on n1 from 90s", "n1", "web"),
     (do.StopReplica(replica="web/0.1", deadline=1, why="w"), "web/0.1", "", "", "web"),
     (PROMOTE, "web/0", " web/s0.1", "", "web"),
@@ -163,6 +164,10 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
     (ev.SpotNoticed(at=NOW, node="n1", deadline=NOW), ("event", "n1", "spot notice", "n1", "")),
     (ev.LinkClosed(at=NOW, node="n1"), ("event", "n1", "its link closed", "n1", "")),
     (ev.NodeSaidGoodbye(at=NOW, node="n1"), ("event", "n1", "said goodbye", "n1", "")),
+    (
+        ev.JournalBehind(at=NOW, why="it has taken set 9", node="n1"),
+        ("event", "n1", "the journal is older than what was done: it has taken set 9", "n1", ""),
+    ),
     (
         ev.FindingRaised(at=NOW, finding=FINDING),
         ("finding", "n1", "gpu fell off the bus: xid 79", "n1", ""),
