@@ -1,5 +1,6 @@
 """A database comes back from a copy, is removed, or is emptied: see docs/how-to/back-up-and-restore.md."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -8,7 +9,6 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import sql
-from sqlalchemy.engine import make_url
 
 from tests.e2e.live import (
     LONG_S,
@@ -27,8 +27,8 @@ from tests.postgres import Postgres
 NODES = ("n1", "n2")
 
 
-def port_of(plane: Started) -> str:
-    return plane.url.rsplit(":", 1)[1]
+def port_of(plane: Started) -> int:
+    return int(plane.url.rsplit(":", 1)[1])
 
 
 def files(folder: Path) -> list[Path]:
@@ -60,7 +60,7 @@ def begin(ground: Ground) -> Started:
 
 def restart(ground: Ground, plane: Started, name: str = "serve", *words: str) -> Started:
     plane.stop()
-    again = ground.serve("--port", port_of(plane), *words, name=name)
+    again = ground.serve(*words, name=name, port=port_of(plane))
     until(lambda: again.get("/v1/status")["leading"], "it leads")
     again.until_alive(len(NODES))
     return again
@@ -101,7 +101,7 @@ def test_a_fleet_obeys_a_control_plane_that_was_restored_from_a_copy(ground: Gro
     plane = go_on_without_a_copy(ground, plane)
     plane.kill()
     restore(ground.folder / folder, copy)
-    restored = ground.serve("--port", port_of(plane), name=folder)
+    restored = ground.serve(name=folder, port=port_of(plane))
     obeys(ground, restored)
     assert "the journal is" in restored.said
     if folder == "another":  # nothing but the agents could tell it
@@ -125,7 +125,7 @@ def test_a_restored_control_plane_waits_with_what_must_not_run_twice(ground: Gro
     ground.agents[home].terminate()  # its shims live on, and with them the job, until its lease is over
     ground.agents[home].wait(LONG_S)
     restore(plane.folder, copy)
-    restored = ground.serve("--port", port_of(plane))
+    restored = ground.serve(port=port_of(plane))
     restored.apply_when_led(alone(ground.folder))
     assert len(lives(ground.folder)) == 1
     restored.until_ready("job", seconds=2 * LONG_S)  # `lives` fails when there were two at once
@@ -133,30 +133,30 @@ def test_a_restored_control_plane_waits_with_what_must_not_run_twice(ground: Gro
 
 
 def test_a_database_on_a_server_is_restored_likewise(ground: Ground, postgres: Postgres) -> None:
-    url = postgres.fresh()
+    name, copy = f"fleet_{os.getpid()}", f"copy_{os.getpid()}"
+    url = postgres.url(name)
+
+    def server(*statements: str) -> None:
+        with psycopg.connect(postgres.url("postgres"), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(sql.SQL(statement).format(sql.Identifier(name), sql.Identifier(copy)))
+
+    server("CREATE DATABASE {0}")
     plane = ground.serve("--database", url)
     ground.fleet(plane, *NODES)
     plane.apply(WEB.replace("replicas: 3", "replicas: 2"), alone(ground.folder))
     plane.until_ready("web", 2)
     plane.until_ready("job")
     plane.stop()
-    named = make_url(url)
-    assert named.database is not None
-    name, copy = named.database, f"{named.database}_copy"
-    admin = named.set(drivername="postgresql", database="postgres").render_as_string(hide_password=False)
-
-    def server(*statements: str) -> None:
-        with psycopg.connect(admin, autocommit=True) as connection:
-            for statement in statements:
-                connection.execute(sql.SQL(statement).format(sql.Identifier(name), sql.Identifier(copy)))
-
     server("CREATE DATABASE {1} TEMPLATE {0}")
-    for _ in range(3):
+    plane = ground.serve("--database", url, port=port_of(plane))
+    for _ in range(2):
         plane = restart(ground, plane, "serve", "--database", url)
     plane.stop()
     server("DROP DATABASE {0}", "ALTER DATABASE {1} RENAME TO {0}")
-    restored = ground.serve("--database", url, "--port", port_of(plane))
+    restored = ground.serve("--database", url, port=port_of(plane))
     obeys(ground, restored)
+    assert "it was restored from a copy" in restored.said
 
 
 def no_answer(ask: Callable[[], object]) -> bool:
@@ -183,7 +183,7 @@ def test_a_database_that_goes_while_it_is_in_use_ends_the_term_and_says_so(groun
     assert len(replicas(ground.folder)) == 3, "what runs goes on"
     plane.stop()
     restore(plane.folder, copy)
-    obeys(ground, ground.serve("--port", port_of(plane)))
+    obeys(ground, ground.serve(port=port_of(plane)))
 
 
 @pytest.mark.parametrize("how", ["gone", "empty", "another"])

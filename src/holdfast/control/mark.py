@@ -18,6 +18,7 @@ from holdfast.model.world import World
 
 FILE = "fleet"
 EVERY_S = 5.0
+EPOCHS_LOST = 1_000  # more than any seat is likely to have got since a copy was made
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -34,8 +35,10 @@ class Behind(msgspec.Struct, frozen=True):
     generation: int = 0
     epoch: int = 0
 
-    def told(self, at: Instant) -> JournalBehind:
-        return JournalBehind(at=at, why=self.why, epoch=self.epoch)
+    def told(self, world: World, at: Instant) -> JournalBehind:
+        """Epochs were given out that neither the database nor this folder knows of."""
+        known = max((slot.epoch for slot in world.slots.values()), default=0)
+        return JournalBehind(at=at, why=self.why, epoch=max(known, self.epoch) + EPOCHS_LOST)
 
 
 def fleet_of(secret: bytes) -> str:

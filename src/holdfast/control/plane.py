@@ -487,7 +487,7 @@ class Plane:
         if behind is None or not world.nodes:
             return
         log.error("the journal is behind: exclusive replicas wait until leases are over", why=behind.why)
-        yield behind.told(self._steady.now())
+        yield behind.told(world, self._steady.now())
 
     async def _outdone(self) -> None:
         """Agents have obeyed leaders that our journal does not know of: none would take a set of ours."""
