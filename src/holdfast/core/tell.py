@@ -142,8 +142,6 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
         case ev.LeaderChanged(leader=leader, generation=generation, stepped_ms=ms):
             step = f"; its clock was set forward by {seconds(ms)}: not charged" if ms >= MINUTE else ""
             return "leader", leader, f"leads, generation {generation}{step}"
-        case ev.LeaderChanged(leader=leader, generation=generation):
-            return "leader", leader, f"leads, generation {generation}"
         case ev.JournalBehind(node=node, why=why):
             return "event", node or "journal", f"the journal is older than what was done: {why}"
         case ev.FindingRaised(finding=finding):
