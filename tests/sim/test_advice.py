@@ -38,7 +38,7 @@ def test_mild_rates_take_few_copies_and_the_runs_agree() -> None:
 
 
 def test_harsh_rates_of_nodes_that_cannot_be_replaced_take_more_nodes_than_there_are() -> None:
-    line = told({"nodes": 3, "max": 3, "mtbf": "2h", "repair": "40m", **STEADY}, lasts="1d")
+    line = told({"nodes": 3, "max": 3, "mtbf": "2h", "repair": "40m", **STEADY}, lasts="12h")
     assert "and its pools have 3 nodes at most" in line
     assert float(line.split("[")[1][:-1]) < 0.95
 

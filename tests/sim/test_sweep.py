@@ -45,6 +45,7 @@ def test_a_drawn_story_ends_well(seed: int) -> None:
         (40013, 8, 1.0),  # a request waits, is asked for longer than its patience, and would wait again
         (70247, 8, 0.5),  # there is room for more copies just before the end, and they have to start
         (40051, 8, 1.0),  # a member of a gang fails once more at the very end
+        (8100184, 12, 1.0),  # a member of a gang is done while another one is replaced
         (8100343, 12, 1.0),  # the rest of the month's money pays for one node, and a gang needs two
         (8100483, 12, 1.0),  # a service that had grown is deleted and applied again
         (61000026, 14, 1.1),  # prices change while a launch is not answered
