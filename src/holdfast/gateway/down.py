@@ -12,7 +12,7 @@ What was read of a head stands until another one is read: see `again`.
 import asyncio
 import socket
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httptools
 
@@ -124,7 +124,7 @@ class Down:
         worker = self.worker
         worker.downs.add(self)
         self.deadline = worker.now() + worker.wanted.head_within_s
-        self.parser = httptools.HttpRequestParser(self)
+        self.parser: Any = httptools.HttpRequestParser(self)  # None: the connection is closed
         self.fresh()
         if len(worker.downs) > worker.connections_max:
             text = f"{worker.connections_max} connections are open, and no more are taken"
@@ -366,6 +366,7 @@ class Down:
     def finished(self) -> None:
         """The answer is on its way; on to the next request."""
         self.exchange = None
+        self._drop_body()
         if self.transport.is_closing():
             return
         if not self.keep_alive or self.worker.closing:
@@ -376,6 +377,9 @@ class Down:
         self.head_size = 0
         if self.backlog and not self.paused:
             self.worker.loop.call_soon(self._go_on)
+
+    def _drop_body(self) -> None:
+        self.body, self.pieces = b"", None
 
     def _go_on(self) -> None:
         if self.exchange is None and self.backlog and not self.transport.is_closing():
@@ -429,3 +433,11 @@ class Down:
         self.worker.downs.discard(self)
         if self.exchange is not None:
             self.exchange.left()
+        self._release()
+
+    def _release(self) -> None:
+        """Parser and connection refer to each other: what is not released here stays, with its last body,
+        until the garbage collector runs, which is seldom in a worker."""
+        self.parser = self.exchange = self.again = self.begins = None
+        self._drop_body()
+        self.backlog = b""
