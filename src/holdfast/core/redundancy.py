@@ -443,4 +443,5 @@ def _why(need: Need, chosen: Option, more: Option | None) -> str:
     nine = percent(from_nines(whole_nines(chosen.availability) + 1))
     if more is None:
         return f"{asked}. No option reaches {nine}"
-    return f"{asked}. {nine} would cost {usd(more.cost_micro_usd - chosen.cost_micro_usd)}/h more"
+    extra = more.cost_micro_usd - chosen.cost_micro_usd
+    return f"{asked}. {nine} would cost {f'{usd(extra)}/h' if extra else 'nothing'} more"
