@@ -152,15 +152,29 @@ def test_it_does_not_let_go_before_it_held_for_a_while() -> None:
 
 def test_half_of_the_doubt_must_be_gone() -> None:
     policy = Policy(brake=replace(POLICY, fleet_share=0.4, domain_share=2.0))
-    play = fleet(policy=policy)
-    doubt(play, "a0", "a1", "a2", "a3", "a4")
+    play = fleet(20, policy=policy)
+    doubt(play, *(f"a{number}" for number in range(8)))
     play.settle()
-    doubt(play, "a0", "a1", "a2", level=Level.ALIVE)
+    doubt(play, "a0", "a1", "a2", "a3", level=Level.ALIVE)
     play.later(5 * MINUTE)
     assert "fleet" in play.world.brakes
-    doubt(play, "a3", level=Level.ALIVE)
+    doubt(play, "a4", level=Level.ALIVE)
     play.later(5 * MINUTE)
     assert play.world.brakes == {}
+
+
+def test_it_lets_go_when_fewer_are_left_than_an_ordinary_day_has() -> None:
+    """Two in doubt never engage it. Two that are left of three must not hold it for ever."""
+    play = fleet()
+    doubt(play, "a0", "a1", level=Level.DEAD)
+    doubt(play, "a2")
+    play.settle()
+    assert "fleet" in play.world.brakes
+    play.tell(ev.ProviderAnswered(at=play.now, node="a2", word=Word.STOPPED))
+    doubt(play, "a2", level=Level.DEAD)
+    play.later(10 * MINUTE)
+    assert play.world.brakes == {}
+    assert {play.node(name).state for name in ("a0", "a1")} == {NodeState.TERMINATING}
 
 
 def test_an_operator_who_releases_it_answers_for_the_nodes_in_doubt_then() -> None:

@@ -6,9 +6,12 @@ nodes in doubt *without independent evidence* passes a threshold, in the whole f
 disruptive actions there are held; adding capacity and copies goes on. A node that said goodbye, or whose
 provider says it stopped, is not in doubt.
 
-It lets go when the doubt has shrunk to half of what engaged it and stayed so for a while, or when an operator
-says so (who then answers for the nodes in doubt at that moment). It does not let go because time passed: a
-partition of an hour must not end in terminating half a fleet.
+It lets go when the doubt has shrunk to half of what engages it, or to fewer than `nodes_min`, and stayed so
+for a while; or when an operator says so (who then answers for the nodes in doubt at that moment). Fewer than
+`nodes_min` never engage it, so they must not hold it either: two of three that their provider goes on listing
+as running held it for ever in a small fleet, every later dead node was kept, and these filled the pool until
+nothing could be launched. It does not let go because time passed: a partition of an hour must not end in
+terminating half a fleet.
 
 After a leader change everything disruptive waits for the same grace that verdicts get. In ordinary times
 repairs are limited to a share of the fleet at once, so that a wrong rule cannot drain everything one by one.
@@ -23,6 +26,7 @@ from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.place import Level
 from holdfast.model.plan import Held
+from holdfast.model.policy import BrakePolicy
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Said, Word
 from holdfast.model.world import World
@@ -48,6 +52,12 @@ def count(doubted: list[tuple[str, Instant]], since: Instant) -> Counter[str]:
     found = Counter(domain for domain, at in doubted if at >= since)
     found[FLEET] = found.total()
     return found
+
+
+def lets_go_below(policy: BrakePolicy, scope: str, size: int) -> float:
+    """With fewer left in doubt, the brake on so many nodes has no reason any more."""
+    share = policy.fleet_share if scope == FLEET else policy.domain_share
+    return max(policy.nodes_min, share * size / 2)
 
 
 def sizes(world: World) -> dict[str, int]:
@@ -76,9 +86,8 @@ def update(draft: Draft) -> None:
 def _release(draft: Draft, doubted: list[tuple[str, Instant]], size: dict[str, int]) -> None:
     world, policy = draft.world, draft.world.policy.brake
     for scope, brake in world.brakes.items():
-        share = policy.fleet_share if scope == FLEET else policy.domain_share
         left = count(doubted, brake.since - policy.window_ms)[scope]
-        calm = left < max(policy.nodes_min, share * size.get(scope, 0)) / 2
+        calm = left < lets_go_below(policy, scope, size.get(scope, 0))
         if calm and draft.now - brake.since >= policy.hold_ms:
             draft.add(do.ReleaseBrake(scope=scope, why=f"{left} nodes still in doubt"))
 

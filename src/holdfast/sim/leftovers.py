@@ -169,7 +169,6 @@ def _brakes(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
             and not _well(sim, name)
             and scope in (brake.FLEET, node.place.domain(policy.domain_level))
         ]
-        share = policy.fleet_share if scope == brake.FLEET else policy.domain_share
-        calm = len(silent) < max(policy.nodes_min, share * sizes.get(scope, 0)) / 2
+        calm = len(silent) < brake.lets_go_below(policy, scope, sizes.get(scope, 0))
         if calm and now - engaged.since > policy.hold_ms + LONG_MS:
             yield f"the brake on {scope} has held for {seconds(now - engaged.since)}: {engaged.why}"
