@@ -79,21 +79,22 @@ LET_IN = (502, "upstream_failed")
 
 
 def test_a_key_lives_from_its_making_to_its_end(folder: Path, holdfast: Holdfast) -> None:
-    made = holdfast("keys", "create", "--id", "ci", "--owner", "ann", "--team", "blue", "--note", "nightly")
+    words = ("--id", "ci", "--owner", "ann", "--team", "blue", "--new-team", "--note", "nightly")
+    made = holdfast("keys", "create", *words)
     assert made.code == 0
     secret = made.out.strip()
     assert re.fullmatch(r"sk-hf-[\w-]{43}", secret), "the secret alone is on stdout"
-    assert made.err.splitlines()[1:] == ["key ci: keep it, it is not shown again"]
+    assert made.err.splitlines()[1:] == ["key ci: keep it, it is not shown again", "limits: none"]
     assert asked(folder, secret) == LET_IN
 
     row = next(line for line in holdfast("keys", "list").out.splitlines() if line.startswith("ci "))
     assert row.split()[:4] == ["ci", "good", "ann", "blue"]
-    assert row.endswith("nightly")
+    assert row.endswith("nightly; limits: none")
     assert secret not in row
 
     assert holdfast("keys", "suspend", "ci", "--why", "it was leaked").code == 0
     assert asked(folder, secret) == (403, "key_suspended")
-    assert re.search(r"^ci +suspended .*it was leaked$", holdfast("keys", "list").out, re.M)
+    assert re.search(r"^ci +suspended .*it was leaked; limits: none$", holdfast("keys", "list").out, re.M)
     assert holdfast("keys", "restore", "ci").out == "key ci is good again\n"
     assert asked(folder, secret) == LET_IN
 
@@ -129,6 +130,7 @@ def test_limits_of_a_key_and_of_a_team_are_said_and_shown(folder: Path, holdfast
         "toy",
         "--model",
         "llama-*",
+        "--new-model",
         "--ttl",
         "2h",
     )
@@ -164,6 +166,8 @@ def test_the_report_has_a_line_for_every_key(holdfast: Holdfast) -> None:
         (("keys", "delete", "fixed"), "the key fixed stands in the configuration", "change it there"),
         (("keys", "create", "--id", "fixed"), "there is a key fixed already", "rotate it"),
         (("keys", "create", "--ttl", "soon"), "--ttl: expected a duration", "--ttl 90s"),
+        (("keys", "create", "--team", "rde"), "there is no team called rde", "--new-team"),
+        (("keys", "create", "--model", "llama-*"), "no service answers for a model", "--new-model"),
         (("limits", "set", "team:red"), "expected limits, or --unlimited", "--tokens-per-min"),
         (("limits", "set", "team:red", "--concurrent", "2", "--unlimited"), "expected limits, or", "set"),
         (("limits", "set", "teams:red", "--concurrent", "2"), "teams:red is no scope", "team:NAME"),

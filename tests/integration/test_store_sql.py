@@ -77,6 +77,7 @@ async def test_tokens_from_before_uses_were_counted_keep_what_was_used_of_them(u
     columns = "id, hash, role, note, pool, node, created_at, expires_at, used_by"
     async with opened(url) as store:
         for statement in (
+            "ALTER TABLE tails DROP COLUMN ended",
             "DROP INDEX history_by_age",
             "ALTER TABLE tokens DROP COLUMN used",
             "ALTER TABLE tokens DROP COLUMN uses",

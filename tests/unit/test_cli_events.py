@@ -244,7 +244,7 @@ def test_the_log_of_a_seat_is_that_of_the_last_replica_in_it(
         wrong = holdfast("logs", "grid/9", *words, "--url", server.url)
     assert (told.code, told.out, told.err) == (0, "one\ntwo", "")
     assert wrong.code == 2
-    assert wrong.err.splitlines() == ["error: grid has no seat grid/9", "hint: There is: grid/6, grid/7"]
+    assert wrong.err.splitlines() == ["error: grid has no slot grid/9", "hint: There is: grid/6, grid/7"]
 
 
 @pytest.mark.parametrize("phase", ["done", "failed", "closed"])

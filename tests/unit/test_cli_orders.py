@@ -168,7 +168,7 @@ def test_an_order_is_one_request_and_one_line(
         (("token", "create", "--role", "read", "--ttl", "x"), "--ttl: expected a duration"),
         (("events", "--limit", "0"), "--limit"),
         (("apply",), "FILE"),
-        (("logs",), "REPLICA|WORKLOAD"),
+        (("logs",), "REPLICA|SLOT|WORKLOAD"),
     ],
 )
 def test_wrong_words_are_refused_before_anybody_is_asked(

@@ -92,7 +92,7 @@ class Reading:
         seats = [seat for seat in workload.seats if not self.seat or seat.slot == self.name]
         if self.seat and not seats:
             there = ", ".join(seat.slot for seat in workload.seats[:5])
-            raise Unanswered([f"{self.workload} has no seat {self.name}"], f"There is: {there}", 404)
+            raise Unanswered([f"{self.workload} has no slot {self.name}"], f"There is: {there}", 404)
         slots = {seat.slot for seat in seats}
         body = await asyncio.to_thread(self.api.get, "/v1/replicas", workload=self.workload)
         living = [replica.id for replica in client.read(body, list[Replica]) if replica.slot in slots]

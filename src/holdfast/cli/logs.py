@@ -17,7 +17,7 @@ def logs(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="REPLICA|SEAT|WORKLOAD",
+            metavar="REPLICA|SLOT|WORKLOAD",
             help="Such as web/0.3, web/0 or web.",
             autocompletion=complete.logged,
         ),
@@ -33,7 +33,7 @@ def logs(
         bool, typer.Option("--json", help="Print JSON: one object a line, with -f and without.")
     ] = False,
 ) -> None:
-    """Print what replicas wrote. One, the last in a seat, or all of a workload. Its node keeps 20 to 30 MB of
+    """Print what replicas wrote. One, the last in a slot, or all of a workload. Its node keeps 20 to 30 MB of
     each; for when the node is gone the control plane keeps the last 64 KiB of what has ended, and 16 KiB of
     what runs, some seconds old. Exit code 1: that is not all of it."""
     import asyncio

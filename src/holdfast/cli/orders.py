@@ -76,7 +76,7 @@ def cordon(api: "Client", node: NodeName, json: Json = False) -> None:
 
 @talks
 def uncordon(api: "Client", node: NodeName, json: Json = False) -> None:
-    """Take a node back into use, and clear what was found of it: only what comes after this counts."""
+    """Take a node back into use. What was found of it is cleared: only what comes after this counts."""
     _done(api.post(_node(node, "uncordon")), f"{node} is open again", json=json)
 
 
