@@ -53,6 +53,13 @@ def test_it_is_looked_at_again_by_itself() -> None:
     assert list(play.running("job")) == ["job/0.1"]
 
 
+def test_a_job_that_is_applied_while_it_must_wait_is_looked_at_again_by_itself() -> None:
+    play = restored()
+    assert play.running("job") == {}
+    play.later(LEASES.lease_ms + LEASES.margin_ms + 1)
+    assert list(play.running("job")) == ["job/0.8"]
+
+
 def test_a_plan_that_does_not_wait_is_refused() -> None:
     play = restored()
     action = do.PlaceReplica(

@@ -35,6 +35,7 @@ def applied(world: World, workload: Workload, at: Instant) -> None:
     if old is not None and type(old.shape) is not type(workload.shape):
         return
     index.put_workload(world, workload)
+    _look_when_leases_are_over(world, workload, at)
     if workload.name not in world.mixed:
         world.losses.pop(workload.name, None)
     if isinstance(workload.shape, Job) and workload.shape.deadline_ms:
@@ -66,11 +67,16 @@ def behind(world: World, event: ev.JournalBehind) -> None:
     world.epoch_least = max(world.epoch_least, event.epoch)
     if world.behind_at < max(1, world.leader.since):
         world.behind_at = event.at
-        leases = world.policy.leases
-        over = surely_over(event.at, leases.lease_ms, leases.margin_ms)
         for workload in world.workloads.values():
-            if workload.exclusive:
-                world.agenda.at(over, "workload", workload.name)
+            _look_when_leases_are_over(world, workload, event.at)
+
+
+def _look_when_leases_are_over(world: World, workload: Workload, at: Instant) -> None:
+    """Nothing else would wake up what waits because the journal was restored from a copy."""
+    leases = world.policy.leases
+    over = surely_over(world.behind_at, leases.lease_ms, leases.margin_ms) if world.behind_at else 0
+    if workload.exclusive and at < over:
+        world.agenda.at(over, "workload", workload.name)
 
 
 def retried(world: World, name: str, at: Instant) -> None:
