@@ -169,7 +169,16 @@ def test_a_limit_that_changed_counts_as_used_up_until_it_is_written_again(
 ) -> None:
     world = lent()
     fold.observe(world, change)
-    assert {each for name, each in world.tranches.items() if name.endswith(scope)} == {Tranche()}
+    for kind in ("tokens", "requests"):
+        name = f"{kind}|{scope}"
+        assert world.tranches[name] == LENT.get(name, Tranche()).used_up()
+        assert (world.tranches[name].level, world.tranches[name].credit) == (0.0, 0.0)
+
+
+def test_what_is_out_of_a_limit_that_changed_may_still_be_used() -> None:
+    """A holder whose lease was renewed spends it beside what the next leader lends."""
+    assert Tranche(40.0, 25.0, 10.0).used_up() == Tranche(0.0, 0.0, 35.0)
+    assert Tranche(-5.0, 0.0, 0.0).used_up() == Tranche(-5.0, 0.0, 0.0)
 
 
 def test_what_is_lent_of_a_key_that_is_gone_is_forgotten() -> None:

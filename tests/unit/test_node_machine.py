@@ -375,10 +375,12 @@ def test_the_lease_goes_on_over_a_restart_and_is_no_longer_for_it() -> None:
     assert did(heir.lease_ran_out(NOW + LEASE)) == [(Do.KILL, "job/0.1")]
 
 
-def test_an_agent_that_restarts_takes_the_first_set_whatever_its_number() -> None:
+def test_an_agent_that_restarts_takes_no_set_older_than_the_last_one_it_obeyed() -> None:
     machine, _ = running(WEB)
     heir = machine.restarted()
-    assert did(heir.wants(DesiredSet(1, 0), NOW)) == [(Do.STOP, "web/0.1")]
+    assert heir.wants(DesiredSet(heir.leader, heir.generation - 1), NOW) == []
+    assert heir.running() == ("web/0.1",)
+    assert did(heir.wants(DesiredSet(heir.leader + 1, 0), NOW)) == [(Do.STOP, "web/0.1")]
 
 
 def test_what_ended_before_the_restart_is_not_started_again() -> None:

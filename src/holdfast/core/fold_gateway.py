@@ -77,7 +77,9 @@ def _changed_key(world: World, key: Key) -> None:
 
 
 def _used_up(world: World, scope: str) -> None:
-    world.tranches = {**world.tranches, f"tokens|{scope}": Tranche(), f"requests|{scope}": Tranche()}
+    names = (f"tokens|{scope}", f"requests|{scope}")
+    used_up = {name: world.tranches.get(name, Tranche()).used_up() for name in names}
+    world.tranches = {**world.tranches, **used_up}
 
 
 def _forget_tranches(world: World, key: str) -> None:

@@ -30,6 +30,10 @@ class Tranche(msgspec.Struct, frozen=True, array_like=True):
     credit: float = 0.0
     out: float = 0.0  # lent, and may be used
 
+    def used_up(self) -> "Tranche":
+        """When its limit changes: nothing more is lent of it, but holders may still use what was."""
+        return Tranche(min(0.0, self.level), 0.0, max(0.0, self.out + self.credit))
+
 
 class Grade(enum.StrEnum):
     """How far we go with a key that seems to be nobody's; each may be undone by one call."""
