@@ -28,11 +28,12 @@ class Ours:
 class Hpa:
     """Kubernetes' horizontal autoscaler with its defaults: `target_tracking`."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: float = SCALE.target) -> None:
+        self._scale = msgspec.structs.replace(SCALE, target=target)
         self._wishes = Wishes()
 
     def want(self, at: Standing, seen: Tracker, now: Instant) -> int:
-        return target_tracking(SCALE, at, seen, self._wishes, now).wanted
+        return target_tracking(self._scale, at, seen, self._wishes, now).wanted
 
 
 class Recent:

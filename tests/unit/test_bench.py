@@ -12,6 +12,8 @@ from bench._deadline_policies import oracle
 from bench._deadline_world import follow, synthetic, terms_of
 from bench._mixes import FAMILIES, mix
 from bench._packing import RULES, SIMPLE, Cluster, allocated
+from bench._scaling_policies import DEFAULT, Hpa, Ours
+from bench._scaling_young import compare, drawn
 from bench.deadline import POLICIES, parts
 from holdfast.model.resources import GPU, Resources
 from holdfast.model.room import Room
@@ -43,7 +45,7 @@ TINY = {
     "prefix": ["--requests", "300", "--repeats", "1"],
     "recover": ["--nodes", "60", "--replicas", "120"],
     "serving": ["--days", "0", "--made-days", "0.3"],
-    "scaling": ["--hours", "0.5"],
+    "scaling": ["--hours", "0.5", "--young", "0"],
     "sim": ["--nodes", "20", "--hours", "0.2"],
     "zombies": ["--seeds", "1", "--kinds", "cron", "owner_gone", "leaked"],
 }
@@ -234,3 +236,17 @@ def test_on_made_up_mixes_ours_packs_as_well_as_the_best_simple_rule(family: str
     assert shares["ours"] >= max(shares[name] for name in SIMPLE) - 2.0, (
         "twice the standard error of few draws"
     )
+
+
+@pytest.mark.parametrize("family", ["requests", "part of a day", "ramps"])
+@pytest.mark.parametrize("cold_start_s", [60, 600])
+def test_a_first_hour_costs_no_more_than_with_target_tracking(family: str, cold_start_s: int) -> None:
+    found = compare(
+        drawn(family, range(2)),
+        cold_start_s,
+        lambda load, cold: Ours(DEFAULT),
+        lambda target: lambda load, cold: Hpa(target),
+        targets=(0.7,),
+    )
+    assert found.replica_hours_x <= 1.05 * found.hpa_hours_x
+    assert found.unserved_pct <= found.hpa_unserved_pct + 0.1

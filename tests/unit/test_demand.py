@@ -90,9 +90,9 @@ def test_what_was_heard_last_takes_nothing_away_once_it_is_too_old() -> None:
     twice as old as may be believed."""
     play = Scaled(stale_ms=2 * MINUTE)
     play.go_on(60, lambda at: 20.0 + at // EVERY_MS % 3)
-    play.go_on(5, lambda at: 0.0)
+    play.go_on(2, lambda at: 0.0)
     before = play.seats
-    play.go_on(60, lambda at: None)  # with fresh words it would shrink after 8 minutes
+    play.go_on(60, lambda at: None)  # with fresh words it would shrink after 5 minutes
     assert play.seats == before >= 5
 
 
@@ -197,7 +197,12 @@ def test_a_service_that_chose_target_tracking_is_sized_by_it() -> None:
     assert play.seats == 4, "2.25 replicas' worth at 70 %, rounded up"
     forecast = Scaled()
     forecast.go_on(1, lambda at: 9.0 + at // EVERY_MS % 3 / 100)
-    assert forecast.seats == 5, "what was seen for a minute may become twice as much"
+    assert forecast.seats == 4, "its past says nothing else yet"
+    for each, by_target in ((play, True), (forecast, False)):
+        ear = each.ears.of("web")
+        assert ear is not None
+        assert ear.size is not None
+        assert ear.size.why.startswith("target tracking") is by_target
 
 
 def test_it_never_leaves_its_bounds() -> None:

@@ -115,7 +115,7 @@ def test_the_chosen_rule_is_told_and_what_the_other_would_have_done() -> None:
 
 def test_dollars_are_told_where_the_price_of_its_nodes_is_known() -> None:
     play = Scaled()
-    play.go_on(30, lambda at: 2.0 + at // EVERY_MS % 3 / 10)
+    play.go_on(30, lambda at: 4.5 + at // EVERY_MS % 3 / 10)
     for name, node in play.world.nodes.items():
         play.world.nodes[name] = replace(node, price_micro_usd=2_000_000)
     web = play.world.workloads["web"]

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 
 import msgspec
 import pytest
@@ -86,6 +87,23 @@ def test_a_young_record_holds_only_what_it_can_know_of() -> None:
     assert size.window is not None
     assert size.window.ahead_ms <= young.reach_ms(2 / 3)
     assert 10 <= size.wanted < peak
+
+
+def test_a_young_service_holds_what_target_tracking_would_until_its_past_says_otherwise() -> None:
+    calm = seen(*[10.0, 10.2] * 10, repeat=1)
+    for lead_ms in (MINUTE, 5 * MINUTE, 10 * MINUTE):
+        assert decide(calm, Standing(ready=5, lead_ms=lead_ms)).wanted == math.ceil(10.2 / SCALE.target)
+
+
+def test_a_young_service_that_target_tracking_left_short_is_held_by_its_forecast() -> None:
+    burst = seen(*[2.0] * 10, *[2.0, 2.0, 2.0, 12.0] * 10, 2.0, repeat=1)
+    assert decide(burst, Standing(ready=2)).wanted > 2 * math.ceil(2.0 / SCALE.target)
+
+
+def test_a_record_of_hours_needs_no_bound_and_no_floor() -> None:
+    calm = seen(*[10.0, 10.2] * 800, repeat=1)
+    assert calm.outgrown(MINUTE, 1 / SCALE.target, SCALE.confidence) == 1.0
+    assert decide(calm, Standing(ready=15)).wanted < math.ceil(10.0 / SCALE.target)
 
 
 def test_a_new_leader_lets_nothing_go_before_it_has_looked_for_a_while() -> None:

@@ -52,6 +52,7 @@ from holdfast.model.units import DAY, HOUR, MINUTE, SECOND, Instant, Millis
 LEADS_MS: Final = (30 * SECOND, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 20 * MINUTE, HOUR)
 PULLS: Final = (1.0, 0.5, 0.25, 0.0)  # of the way to the recent peak; the most careful first
 TRENDS: Final = (1.0, 0.5, 0.0)
+RECENT_PEAK: Final = TRENDS.index(0.0)  # the way from the recent peak to nowhere else
 WAYS: Final = len(PULLS) * (len(TRENDS) + 1) + 1
 FADE_MS: Final = 30 * MINUTE
 TREND_PART: Final = 0.125
@@ -61,6 +62,7 @@ WEEK_BUCKETS: Final = 7 * DAY_BUCKETS
 DEMAND_MAX: Final = 1e6
 JUMP_MAX: Final = 100.0  # times the recent peak, and more than so many replicas: confirmed or refused
 TWICE: Final = 2.0  # what was ever asked for is foretold to be passed, and no more
+PROVEN_MS: Final = 6 * HOUR  # a record of so long: forecasts rest on it alone
 HOLE_MS: Final = HOUR  # without readings for so long, what happened meanwhile is unknown
 OLD_MAX: Final = 3  # so many readings from before the last one: the clock was put back
 RISE_MAX: Final = math.log(2)  # by trend, over any lead: what doubles in that time is a burst, not a trend
@@ -145,6 +147,16 @@ class Tracker:
         if self.at is None:
             return 0.0
         return self._leads[number].chance(self._guesses[number], math.log1p(capacity), confidence)
+
+    def outgrown(self, ahead_ms: Millis, factor: float, confidence: float) -> float:
+        """How far our past proves, 0 to 1, that so many times the recent peak is not enough for so long.
+
+        What is passed within a shorter time is passed within this one; `PROVEN_MS` are proof."""
+        last = next((n for n, lead in enumerate(LEADS_MS) if lead >= ahead_ms), len(LEADS_MS) - 1)
+        known = self._leads[last]
+        if known.windows * known.lead_ms >= PROVEN_MS:
+            return 1.0
+        return max(lead.outgrown(RECENT_PEAK, factor, confidence) for lead in self._leads[: last + 1])
 
     def reach_ms(self, confidence: float) -> Millis:
         """The longest time ahead over which our own past can speak of this probability: of n windows and the

@@ -42,6 +42,7 @@ BETTER: Final = 0.9  # another guess is taken when it costs less than this share
 SAMPLES: Final = 8
 HALF_LIFE_MS: Final = 3 * DAY
 TAIL: Final = 3.0
+FAR: Final = 2.0
 BINS: Final = 97
 REACH: Final = 3.0  # errors of more than a factor of 20 are counted as that
 FINEST: Final = 100.0  # one bin is about 0.1 % wide near no error, and 13 % of the error further out
@@ -126,6 +127,17 @@ class Lead:
         errors = self._errors[way]
         seen = np.interp(level - bases[way], self._edges[way], np.cumsum(errors))
         return float(seen / max(errors.sum(), 1e-9))
+
+    def outgrown(self, way: int, factor: float, confidence: float) -> float:
+        """How far the windows seen prove that so many times this guess is too little for this confidence.
+        Proof (1) is one window more than the confidence allows for, or one look at `FAR` times that."""
+        upto = np.cumsum(self._errors[way])
+        over = np.log([factor, FAR * factor])
+        imagined = max(0.0, float(upto[-1]) - self.windows) * np.exp(-TAIL * over)
+        seen = upto[-1] - np.interp(over, self._edges[way], upto) - imagined
+        short, far = np.maximum(0.0, seen).tolist()
+        allowed = (1.0 - confidence) * self.windows
+        return float(min(1.0, (short + (SAMPLES - 1) * far) / (allowed + 1.0)))
 
     def record(self) -> Record:
         errors, losses = self._errors.astype(np.float16), self._losses.astype(np.float32)

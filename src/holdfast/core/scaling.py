@@ -16,6 +16,10 @@ The rule (`ours`), with `forecast`:
   The window is no longer than what the past can speak of: n windows say nothing of what is rarer than 1 in
   n + 1, so a young record is asked for the coming minutes and not for the hour. Otherwise what is imagined of
   peaks, to go up with care, would be held for its first hours.
+- **Young**: until its own past says otherwise a service holds what `target_tracking` would: no more, for then
+  a young record's care costs more than everybody's rule; and no less before it has enough windows. Its past
+  says otherwise when demand passed what target tracking holds more often than the confidence allows, or once
+  by far (`Tracker.outgrown`); the forecast counts in that proportion. After six hours it counts fully.
 - **Doubt**: a signal that is missing, old, stuck or no number never takes a replica away. It holds what
   there is, or rises to the fallback that was declared.
 - **Zero** only when nothing was asked for so long as was declared, and whoever waits at zero wakes it at
@@ -159,12 +163,15 @@ def ours(
 
 def _by_forecast(scale: Scale, at: Standing, seen: Tracker, wishes: Wishes, now: Instant) -> Size:
     lead = seen.forecast(now, at.lead_ms, scale.confidence)
+    usual = _usual(scale, at, seen)
+    lead = _bounded(lead, usual)
     window = seen.forecast(now, max(at.lead_ms, min(scale.down_window_ms, seen.reach_ms(STAY))), STAY)
     waiting = _for_those_waiting(scale, at)
     up = max(_replicas(lead.peak), waiting)
-    sure = seen.forecast(now, at.lead_ms, 1.0 - (1.0 - scale.confidence) / SURER).peak
-    stay = max(up, _replicas(max(window.peak, sure)))
-    stay = wishes.most(now, stay, at.have, max(SETTLE_MS, at.lead_ms))
+    sure = _bounded(seen.forecast(now, at.lead_ms, 1.0 - (1.0 - scale.confidence) / SURER), usual)
+    stay = max(up, _replicas(max(window.peak, sure.peak)))
+    longer = max(0, at.lead_ms - SETTLE_MS)
+    stay = wishes.most(now, stay, at.have, SETTLE_MS + round(usual.outgrown * longer))
     wanted, why = at.have, "enough for the lead time, and the coming window may ask back what would be let go"
     if up > at.have:
         wanted = up
@@ -177,6 +184,29 @@ def _by_forecast(scale: Scale, at: Standing, seen: Tracker, wishes: Wishes, now:
     if wanted == 0 or _is_idle(scale, at, seen, now):
         wanted, why = _zero_or_one(scale, at, seen, now)
     return Size(wanted, why, seen.demand, lead, window)
+
+
+class Usual(msgspec.Struct, frozen=True):
+    """What target tracking would hold, and how far our own past says that it is not enough."""
+
+    peak: float
+    outgrown: float  # 0: it always was enough, so nothing above it is foretold; 1: forecasts are free
+
+
+def _usual(scale: Scale, at: Standing, seen: Tracker) -> Usual:
+    outgrown = seen.outgrown(at.lead_ms, 1.0 / scale.target, scale.confidence)
+    return Usual(seen.demand / scale.target, outgrown)
+
+
+def _bounded(found: Forecast, usual: Usual) -> Forecast:
+    trust = usual.outgrown if found.peak > usual.peak else _known(found)
+    return msgspec.structs.replace(found, peak=usual.peak + trust * (found.peak - usual.peak))
+
+
+def _known(found: Forecast) -> float:
+    """Of so many windows and the next one, each is as likely the highest: how far they speak of this
+    confidence."""
+    return min(1.0, found.windows * (1.0 - found.confidence) / found.confidence)
 
 
 def _for_those_waiting(scale: Scale, at: Standing) -> int:
