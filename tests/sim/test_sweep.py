@@ -51,6 +51,7 @@ def test_a_drawn_story_ends_well(seed: int) -> None:
         (61000026, 14, 1.1),  # prices change while a launch is not answered
         (61000439, 16, 1.3),  # a replica fails at the very end, and the report of it is lost once
         (41264, 8, 1.0),  # a wall clock is an hour ahead, and a budget is for the month
+        (77100423, 12, 0.5),  # a member is declared gone while its node is only unreachable
         (7000278, 40, 2.0),  # spot becomes dearer after the last list of prices
     ],
 )

@@ -467,3 +467,14 @@ def test_damage_to_an_index_is_found(kind: str) -> None:
     assert inconsistencies(play.world) == []
     DAMAGE[kind](play.world)
     assert inconsistencies(play.world) != []
+
+
+def test_a_member_that_the_same_plan_declares_gone_is_not_left_behind() -> None:
+    """Its node is only unreachable, and its lease is over: the world still counts it as running."""
+    play = gang()
+    kept, lost = play.running("gang")
+    regroup = do.RegroupGang(workload="gang", generation=2, members=(kept,), why="")
+    trial = check.Trial(play.world, play.now)
+    assert not check.no_member_is_left_in_an_older_generation(trial, regroup)
+    trial.note(do.DeclareGone(replica=lost, proof=do.Proof.LEASE_OVER, why=""))
+    assert check.no_member_is_left_in_an_older_generation(trial, regroup)

@@ -119,7 +119,7 @@ def no_member_is_left_in_an_older_generation(trial: Trial, action: do.Action) ->
         for slot in world.of_workload.get(action.workload, ())
         if world.slots[slot].role is Role.ACTIVE
         for replica in _live(world, slot)
-        if replica.id not in trial.stopping
+        if replica.id not in trial.stopping and replica.id not in trial.gone
     ]
     rises = gang is None or action.generation > gang.generation
     return rises and set(live) <= set(action.members) and len(set(action.members)) == len(action.members)
