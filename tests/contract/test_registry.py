@@ -107,7 +107,8 @@ def test_all_who_ask_at_once_get_the_same_secret(registry: Registry, run: Run) -
 
 
 def test_a_token_is_found_by_its_hash_as_it_was_added(registry: Registry, run: Run) -> None:
-    added = token(1, Role.OPERATOR, note="für die Nacht", pool="p", node="n", expires_at=NOW + 9)
+    words = {"note": "für die Nacht", "pool": "p", "node": "n", "project": "vision"}
+    added = token(1, Role.OPERATOR, **words, expires_at=NOW + 9)
     run(registry.add(added))
     assert run(registry.find(added.hash)) == added
     assert run(registry.find(b"x" * 32)) is None

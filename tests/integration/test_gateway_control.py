@@ -109,7 +109,10 @@ async def test_who_may_read_may_not_make_keys_nor_see_hashes() -> None:
         await api.post("/v1/gateway/load", {"gateway": "g"}, 403, headers=reader)
         made = await api.post("/v1/keys", {}, headers=operator)
         assert "hash" not in str(await api.get("/v1/keys", headers=reader))
-        view = await api.get("/v1/gateway/watch", headers=operator)
+        await api.get("/v1/gateway/watch", 403, headers=operator)
+        gateway = await api.token(Role.GATEWAY)
+        await api.get("/v1/keys", 403, headers=gateway)
+        view = await api.get("/v1/gateway/watch", headers=gateway)
         (key,) = msgspec.convert(view, View).keys.values()
         assert key.hash == hashed(made["secret"])
 

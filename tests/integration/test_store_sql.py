@@ -79,6 +79,7 @@ async def test_tokens_from_before_uses_were_counted_keep_what_was_used_of_them(u
         for statement in (
             "ALTER TABLE tails DROP COLUMN ended",
             "DROP INDEX history_by_age",
+            "ALTER TABLE tokens DROP COLUMN project",
             "ALTER TABLE tokens DROP COLUMN used",
             "ALTER TABLE tokens DROP COLUMN uses",
             f"INSERT INTO tokens ({columns}) VALUES ('a', 'x', 'join', '', '', '', 0, 0, 'n1')",
@@ -95,6 +96,7 @@ async def test_tokens_from_before_uses_were_counted_keep_what_was_used_of_them(u
         ("a", 1, 1, 0),
         ("b", 1, 0, 1),
     ]
+    assert [token.project for token in tokens] == ["", ""]
 
 
 async def test_a_database_of_a_newer_holdfast_is_refused(url: str) -> None:

@@ -1,8 +1,8 @@
 """Who may do this?
 
-A request brings a token; the token has a role; an endpoint names the least role that it takes. Only hashes of
-tokens are kept anywhere, and what was found in the registry is believed for five seconds, so that a revoked
-token is refused soon and a busy client does not cost a look-up each time.
+A request brings a token; the token has a role; an endpoint names the role that it takes (`Role.allows`). Only
+hashes of tokens are kept anywhere, and what was found in the registry is believed for five seconds, so that a
+revoked token is refused soon and a busy client does not cost a look-up each time.
 
 Guessing a token of 256 bits is hopeless. What failed attempts can do is keep the registry busy; so each
 client has a small budget of them. A token that was good before is never held up by the failures of a
@@ -29,7 +29,6 @@ from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Registry, Role, Token
 from holdfast.wire.identity import hashed
 
-RANK = {Role.READ: 1, Role.OPERATOR: 2, Role.ADMIN: 3}  # a join token is no access token
 BELIEVED_S = 5.0
 LOOK_AGAIN_S = 10.0  # at the token of a stream
 TOKENS_KEPT = 1_024
@@ -47,8 +46,12 @@ LOCAL = "local"  # who asks where no tokens are asked for
 
 
 class Admitted(msgspec.Struct, frozen=True):
+    """Whoever asks, once it is known that they may."""
+
     role: Role
-    actor: str  # by this name history knows who asked
+    name: str  # by it history knows who asked
+    token: str = ""  # its id; empty: no tokens are asked for
+    project: str = ""  # the only one that it is for; empty: all
 
 
 class Believed(msgspec.Struct):
@@ -73,9 +76,9 @@ class Access:
         role = token.role
         if role is Role.JOIN:
             raise Refused(403, "a join token enrols a node, and does nothing else", ask)
-        if RANK[role] < RANK[least]:
+        if not role.allows(least):
             raise Refused(403, f"this needs a token of the role {least}, yours has the role {role}", ask)
-        return Admitted(role, token.name)
+        return Admitted(role, token.name, token.id, token.project)
 
     async def _token(self, request: Request, registry: Registry, ask: str) -> Token:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")

@@ -40,6 +40,7 @@ ROUTERS = (
     history.router,
     logs.router,
     writes.router,
+    writes.heard,
     writes.dry,
     again.router,
     again.looks,

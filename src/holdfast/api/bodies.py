@@ -62,7 +62,7 @@ class SellOut(Body):
 
 
 class TokenWanted(Body):
-    role: Literal["admin", "operator", "read", "join"]
+    role: Literal["admin", "operator", "read", "gateway", "signals", "join"]
     note: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = Field(
         "", description="for whom it is: shown in the list"
     )

@@ -10,7 +10,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api.access import Access
+from holdfast.api.access import Access, Admitted
 from holdfast.api.fronts import Fronts
 from holdfast.api.streams import Streams
 from holdfast.control.plane import NotLeading, Plane
@@ -72,12 +72,16 @@ async def plane_in(request: Request) -> Plane:
     return edge_of(request).plane
 
 
+async def admitted_in(request: Request) -> Admitted:
+    return cast(Admitted, request.state.admitted)
+
+
 async def role_in(request: Request) -> Role:
-    return cast(Role, request.state.role)
+    return (await admitted_in(request)).role
 
 
 async def actor_in(request: Request) -> str:
-    return cast(str, request.state.actor)
+    return (await admitted_in(request)).name
 
 
 def edge_of(request: Request) -> Edge:
@@ -86,6 +90,7 @@ def edge_of(request: Request) -> Edge:
 
 ThisEdge = Annotated[Edge, Depends(edge_in)]
 ThisPlane = Annotated[Plane, Depends(plane_in)]
+Whoever = Annotated[Admitted, Depends(admitted_in)]
 ThisActor = Annotated[str, Depends(actor_in)]  # for what is journalled
 ThisRole = Annotated[Role, Depends(role_in)]
 

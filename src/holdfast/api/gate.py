@@ -67,7 +67,7 @@ class Open(APIRoute):
         if self.least is not None:
             asked = request, edge.plane.registry, self.least, edge.plane.url
             admitted = await edge.access.admit(*asked)
-            request.state.role, request.state.actor = admitted.role, admitted.actor
+            request.state.admitted = admitted
             request.state.lapsed = partial(edge.access.lapsed, *asked)
         if self.leads and not edge.plane.leading:
             return await sent_on(request, edge)
@@ -106,6 +106,19 @@ class ReadFromLeader(Read):
 
 class Operate(Open):
     least = Role.OPERATOR
+    leads = True
+
+
+class Signalling(Operate):
+    """What a service scales by: also by machines that may do nothing else."""
+
+    least = Role.SIGNALS
+
+
+class Fronting(Open):
+    """For gateways, and not for operators: it shows the hashes of all keys, and lends their quota."""
+
+    least = Role.GATEWAY
     leads = True
 
 

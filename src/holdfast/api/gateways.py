@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from holdfast.api import shapes
 from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
-from holdfast.api.gate import Operate, check_type
+from holdfast.api.gate import Fronting, check_type
 from holdfast.api.history import AS_STREAM, SSE
 from holdfast.api.problems import Refused
 from holdfast.api.said import gives, takes
@@ -33,7 +33,7 @@ ASKS_MAX = 10_000
 
 T = TypeVar("T")
 
-router = APIRouter(prefix="/v1/gateway", route_class=Operate, tags=["for gateways"])
+router = APIRouter(prefix="/v1/gateway", route_class=Fronting, tags=["for gateways"])
 
 
 @router.get(

@@ -19,6 +19,7 @@ from holdfast.core.gateway.lease import Ask, Grants
 from holdfast.core.gateway.zombie import Row
 from holdfast.gateway.view import View
 from holdfast.model.gateway import Limits
+from holdfast.ports.registry import Role
 from holdfast.wire.gateway import LoadTold
 from holdfast.wire.keys import KeyMade, KeyShown
 
@@ -75,8 +76,13 @@ def _complete(operation: dict[str, Any], route: Open, method: str) -> None:
     operation["responses"] = dict(sorted(answers.items()))
     if route.least is not None:
         operation["security"] = [{"token": []}]
-        words = [operation.get("description", ""), f"Takes a token of the role {route.least} or higher."]
+        words = [operation.get("description", ""), f"Takes a token of the role {_enough(route.least)}."]
         operation["description"] = "\n\n".join(word for word in words if word)
+
+
+def _enough(needed: Role) -> str:
+    first, *others = (role for role in reversed(Role) if role.allows(needed))
+    return " or ".join(filter(None, (", ".join([first, *others[:-1]]), *others[-1:])))
 
 
 def _meets(operation: dict[str, Any], route: Open, method: str) -> list[int]:

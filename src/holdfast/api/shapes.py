@@ -511,7 +511,7 @@ class TokenMade(Shape, frozen=True, gc=False):
 
 class TokenShown(Shape, frozen=True, gc=False):
     id: str
-    role: Annotated[str, Meta(description="admin, operator, read or join")]
+    role: Annotated[str, Meta(description="admin, operator, read, gateway, signals or join")]
     note: str
     pool: str
     node: str
@@ -520,6 +520,7 @@ class TokenShown(Shape, frozen=True, gc=False):
     used_by: Annotated[str, Meta(description="the last node that joined with it, or empty")]
     uses: Annotated[int, Meta(description="join: how many nodes may join with it")] = 1
     used: Annotated[int, Meta(description="join: how many have")] = 0
+    project: Annotated[str, Meta(description="the only one that it is for; empty: all")] = ""
 
 
 class Health(Shape, frozen=True, gc=False):

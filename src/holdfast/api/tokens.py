@@ -95,6 +95,7 @@ async def _record(plane: Plane, event: TokenMade | TokenRevoked) -> None:
 def _in_words(token: Token) -> str:
     words = [f"role {token.role}", f"for {token.note}" if token.note else ""]
     words += [f"pool {token.pool}" if token.pool else "", f"node {token.node}" if token.node else ""]
+    words += [f"project {token.project}" if token.project else ""]
     words += [f"{token.uses} uses" if token.uses > 1 else ""]
     words += [f"for {seconds(token.expires_at - token.created_at)}" if token.expires_at else ""]
     return ", ".join(word for word in words if word)
@@ -112,4 +113,5 @@ def _shown(token: Token) -> shapes.TokenShown:
         used_by=token.used_by,
         uses=token.uses,
         used=token.uses - token.left,
+        project=token.project,
     )

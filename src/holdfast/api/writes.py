@@ -18,7 +18,7 @@ from starlette.responses import Response
 from holdfast.api import shapes
 from holdfast.api.bodies import Scale, Signals
 from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisRole, give
-from holdfast.api.gate import JSON, Operate, Read, media_type
+from holdfast.api.gate import JSON, Operate, Read, Signalling, media_type
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
 from holdfast.control import trial
@@ -52,6 +52,7 @@ FileName = Annotated[str, Query(max_length=253, description="what problems call 
 TAKES = "a workload file: documents of workloads, pools and a policy; as JSON an object or a list of them"
 
 router = APIRouter(prefix="/v1", route_class=Operate, tags=["what is wanted"])
+heard = APIRouter(prefix="/v1", route_class=Signalling, tags=["what is wanted"])
 dry = APIRouter(prefix="/v1", route_class=Read, tags=["what is wanted"])
 
 
@@ -262,7 +263,7 @@ async def scale(edge: ThisEdge, actor: ThisActor, name: str, body: Scale) -> Res
     return give(await changed(edge, actor, name, lambda old: revise.scaled(old, body.count)))
 
 
-@router.post(
+@heard.post(
     "/workloads/{name}/signals",
     summary="Tell how it goes, so that it can grow and shrink",
     **gives(shapes.Done, "when it was heard: signals are not journalled", 404, 409),

@@ -28,7 +28,7 @@ def gateway(
         typer.Option("--control", metavar="URL", help="The control plane to follow; several with commas."),
     ] = "",
     token: Annotated[
-        str, typer.Option("--token", metavar="TOKEN", help="Of the role operator, or $HOLDFAST_TOKEN.")
+        str, typer.Option("--token", metavar="TOKEN", help="Of the role gateway, or $HOLDFAST_TOKEN.")
     ] = "",
     ca: Annotated[
         str, typer.Option("--ca", metavar="FILE", help="Who vouches for the control plane (PEM).")
@@ -162,7 +162,11 @@ def _told(state: Path) -> Iterator[None]:
     except Damaged as error:
         say.fail([str(error)], "put it back from a copy, or move it away to begin without it", say.FAILED)
     except Denied as error:
-        say.fail([str(error)], "give a token of the role operator with --token", say.FAILED)
+        say.fail(
+            [str(error)],
+            "give a token of the role gateway with --token (holdfast token create --role gateway)",
+            say.FAILED,
+        )
     except OSError as error:
         say.fail([f"{state} cannot be used: {error.strerror}"], "give another --dir", say.FAILED)
 

@@ -214,11 +214,12 @@ def budget(of: Budget) -> str:
 
 
 def tokens(found: Sequence[TokenShown]) -> Rows:
-    made = Rows("TOKEN", "ROLE", "POOL", "NODE", "MADE", "EXPIRES", "USES LEFT", "USED BY")
+    made = Rows("TOKEN", "ROLE", "PROJECT", "POOL", "NODE", "MADE", "EXPIRES", "USES LEFT", "USED BY")
     for token in found:
         made.add(
             Text(token.id, "bold"),
             token.role,
+            token.project or "all",
             token.pool or "-",
             token.node or "-",
             look.clock(token.created_ms),

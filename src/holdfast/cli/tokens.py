@@ -21,6 +21,8 @@ class Role(enum.StrEnum):
     ADMIN = "admin"
     OPERATOR = "operator"
     READ = "read"
+    GATEWAY = "gateway"
+    SIGNALS = "signals"
     JOIN = "join"
 
 
@@ -36,7 +38,11 @@ def create(
     api: "Client",
     role: Annotated[
         Role,
-        typer.Option("--role", metavar="admin|operator|read|join", help="What it lets its bearer do."),
+        typer.Option(
+            "--role",
+            metavar="admin|operator|read|gateway|signals|join",
+            help="What it lets its bearer do.",
+        ),
     ],
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="For whom it is.")] = "",
     pool: Annotated[

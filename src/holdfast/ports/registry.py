@@ -13,12 +13,29 @@ from holdfast.model.units import Instant
 
 
 class Role(enum.StrEnum):
-    """What a token lets its bearer do; each may also do what the ones after it may."""
+    """What a token lets its bearer do. Read, operator and admin each may do what the one before may; the
+    others are for one kind of machine each, and let it read nothing else."""
 
-    ADMIN = "admin"  # tokens, policy, chaos
+    ADMIN = "admin"  # tokens, policy, pools, chaos
     OPERATOR = "operator"  # apply, delete, drain, cordon
     READ = "read"
-    JOIN = "join"  # enrol nodes, and nothing else
+    GATEWAY = "gateway"  # what `holdfast gateway --control` needs
+    SIGNALS = "signals"  # post what services scale by
+    JOIN = "join"  # enrol nodes
+
+    def allows(self, needed: "Role") -> bool:
+        """Is this role enough for what takes that one?"""
+        return self in ENOUGH[needed]
+
+
+ENOUGH = {  # the roles that are enough for what takes this one
+    Role.ADMIN: {Role.ADMIN},
+    Role.OPERATOR: {Role.OPERATOR, Role.ADMIN},
+    Role.READ: {Role.READ, Role.OPERATOR, Role.ADMIN},
+    Role.GATEWAY: {Role.GATEWAY, Role.ADMIN},
+    Role.SIGNALS: {Role.SIGNALS, Role.OPERATOR, Role.ADMIN},
+    Role.JOIN: {Role.JOIN},
+}
 
 
 FIRST = "first"  # the id of the token that is made at the first start
@@ -36,6 +53,7 @@ class Token(msgspec.Struct, frozen=True):
     used_by: str = ""  # JOIN: the last node that was enrolled with it
     uses: int = 1  # JOIN: so many nodes may be enrolled with it
     used: int = 0  # JOIN: so many were
+    project: str = ""  # the only project it is for; empty: all
 
     @property
     def name(self) -> str:

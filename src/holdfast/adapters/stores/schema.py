@@ -24,7 +24,14 @@ from sqlalchemy import (
     Text,
 )
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")  # every migration there is, the oldest first
+REVISIONS: Final = (
+    "0001",
+    "0002",
+    "0003",
+    "0004",
+    "0005",
+    "0006",
+)  # every migration there is, the oldest first
 
 metadata = MetaData()
 
@@ -117,6 +124,7 @@ tokens = Table(
     Column("used_by", Text, nullable=False),
     Column("uses", BigInteger, nullable=False, server_default="1"),
     Column("used", BigInteger, nullable=False, server_default="0"),
+    Column("project", Text, nullable=False, server_default=""),
 )
 
 identities = Table(
