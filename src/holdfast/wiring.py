@@ -37,6 +37,7 @@ from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis
 from holdfast.model.world import World
+from holdfast.ports import private_folder
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Closing, Join, Provider, Supervised
 from holdfast.ports.registry import FIRST, Registry, Role, Token
@@ -326,8 +327,12 @@ async def _closed(provider: Closing) -> None:
 
 
 def _make(state: Path) -> None:
+    """For nobody else on this machine. A folder that was there before is closed if there is something of ours
+    in it: somebody's home that is given as --dir stays as it is."""
     try:
-        state.mkdir(parents=True, exist_ok=True)
+        private_folder.make(state)
+        if any((state / name).exists() for name in ("token", "holdfast.db", "nodes")):
+            private_folder.close_to_others(state)
     except OSError as error:
         raise CannotStart(f"{state} cannot be used: {error.strerror}", "give another --dir") from None
 

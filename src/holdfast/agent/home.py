@@ -9,6 +9,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from holdfast.ports import private_folder
 from holdfast.wire.identity import Key
 
 
@@ -28,7 +29,7 @@ class Home:
     def enter(self) -> None:
         """Makes the folder and takes its lock."""
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            private_folder.close_to_others(self.path)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             why = f"the folder {self.path} cannot be used: {error.strerror}"

@@ -25,6 +25,7 @@ from holdfast.agent.environment import Folders, seat_of, signal_number, state_of
 from holdfast.agent.lease import boot_id
 from holdfast.model.event import Ended
 from holdfast.model.units import Instant, Millis
+from holdfast.ports import private_folder
 from holdfast.ports.runtime import Exit, Task
 
 _task_decoder = msgspec.json.Decoder(Task)
@@ -43,7 +44,7 @@ class Tree:
 
     def make(self) -> None:
         for folder in (self.root, self.replicas, self.logs, self.gone):
-            os.makedirs(folder, mode=0o700, exist_ok=True)
+            private_folder.close_to_others(folder)
 
     def lock(self) -> int:
         """BlockingIOError: another agent has it."""
@@ -85,13 +86,13 @@ def lay_out(task: Task, folders: Folders, env: dict[str, str], fields: records.F
     ]
     os.mkdir(folders.own, 0o700)
     os.mkdir(folders.work, 0o700)
-    os.makedirs(folders.log, 0o700, exist_ok=True)
+    private_folder.make(folders.log)
     save_task(task, folders)
     records.write(f"{folders.own}/spec", records.encode(spec))
 
 
 def save_task(task: Task, folders: Folders) -> None:
-    os.makedirs(folders.checkpoint, exist_ok=True)
+    private_folder.make(folders.checkpoint)
     records.write(folders.state, msgspec.json.encode(state_of(task.wanted, folders.checkpoint)))
     records.write(f"{folders.own}/task", msgspec.json.encode(task))
 

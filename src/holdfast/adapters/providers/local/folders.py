@@ -35,6 +35,7 @@ from holdfast.adapters.providers.local import market
 from holdfast.adapters.providers.local.market import Fate, LocalTraits
 from holdfast.model.action import LaunchNode
 from holdfast.model.units import Instant
+from holdfast.ports import private_folder
 from holdfast.ports.errors import CapacityShort, NotFound, Unreachable
 
 P = ParamSpec("P")
@@ -69,7 +70,7 @@ class Folders:
         self.root = root.resolve()  # the same for all: processes are found by it
         self.nodes = self.root / "nodes"
         self.checkpoints = self.root / "checkpoints"
-        self.nodes.mkdir(parents=True, exist_ok=True)
+        private_folder.close_to_others(self.nodes)
         self._requests: dict[str, LaunchNode] = {}
         self._spent: set[str] = set()
         self._spent_read = 0
@@ -121,7 +122,7 @@ class Folders:
             if market.is_refused(request, traits):
                 raise CapacityShort(f"the market has no {request.offer} for {request.node}")
             fresh = self.nodes / f".new-{uuid.uuid4().hex}"
-            (fresh / "agent").mkdir(parents=True, mode=0o700)
+            private_folder.make(fresh / "agent")
             write(fresh / "launch.json", msgspec.json.encode(request))
             fate = market.fate(request, traits, wall_ms())
             if fate != Fate():
@@ -169,7 +170,7 @@ class Folders:
 
     def sell_out(self, pool: str, offer: str, until: Instant) -> None:
         folder = self.nodes / ".sold-out"
-        folder.mkdir(exist_ok=True)
+        private_folder.make(folder)
         write(folder / _mark(f"{pool}@{offer}" if offer else pool), str(until).encode())
 
     def _sold_out_until(self, what: str) -> Instant:

@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 from holdfast.adapters.providers.local import tree
 from holdfast.adapters.providers.local.folders import Folders, Started, write
 from holdfast.model.action import LaunchNode
+from holdfast.ports import private_folder
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Join, agent_arguments
 
@@ -31,7 +32,7 @@ def start(folders: Folders, request: LaunchNode, join: Join, command: Sequence[s
     if join.ca:
         write(folder / "ca.pem", join.ca.encode())
         told += ["--ca", str(folder / "ca.pem")]
-    folders.checkpoints.mkdir(exist_ok=True)
+    private_folder.close_to_others(folders.checkpoints)
     try:
         pid = tree.start(str(folder), [*command, *told])
     except FileNotFoundError as error:

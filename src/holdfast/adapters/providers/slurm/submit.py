@@ -20,6 +20,7 @@ from holdfast.adapters.providers.slurm import pilot
 from holdfast.adapters.providers.slurm.settings import WORD, SlurmSettings
 from holdfast.model.action import LaunchNode
 from holdfast.model.resources import GPU, Resources
+from holdfast.ports import private_folder
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Join, agent_arguments
 
@@ -83,7 +84,7 @@ def furnish(folder: Path, request: LaunchNode, join: Join, settings: SlurmSettin
     """Everything that the pilot needs, before there is a job."""
     token, trust = folder / "token", folder / "ca.pem"
     checkpoints = Path(settings.root) / "checkpoints"
-    checkpoints.mkdir(exist_ok=True)
+    private_folder.make(checkpoints)
     write(token, join.token.encode())
     told = agent_arguments(
         request, join, root=str(folder / "agent"), token_file=str(token), checkpoints=str(checkpoints)

@@ -109,7 +109,7 @@ def launch(root: str, node: str, request: Answer) -> Answer:
 def start(root: str, node: str, request: Answer) -> None:
     at = home(root)
     os.makedirs(agent_root(root), mode=0o700, exist_ok=True)
-    os.makedirs(os.path.join(root, "checkpoints"), exist_ok=True)
+    os.makedirs(os.path.join(root, "checkpoints"), mode=0o700, exist_ok=True)
     found = tree.agent_of(at, agent_root(root))  # started by somebody who could not note it any more
     pid = found.pid if found else tree.start(at, command(root, request))
     write(os.path.join(root, "node.json"), note(node, request["launch"], pid))
