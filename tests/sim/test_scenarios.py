@@ -111,6 +111,23 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
     # what has been down is up again, elsewhere
     "one-node-dies": lambda told: told.at("ready on std-d") - told.at("loses power") < 6,
     "a-rack-dies": lambda told: told.result.nodes_lost == 4,
+    # the brake narrows to the dead of a burst: they are kept, whoever dies later is replaced
+    "dead-at-once-and-listed": lambda told: (
+        told.has("fleet", "NarrowBrake")
+        and told.has("action", "std-e", "TerminateNode")
+        and not any(told.has("action", name, "TerminateNode") for name in ("std-a", "std-b", "std-d"))
+    ),
+    # and however long a cut is, nobody behind it is harmed
+    "a-long-cut": lambda told: (
+        told.at("fleet", "NarrowBrake") < told.at("action", "std-b", "TerminateNode") < told.at("is mended")
+        and not any(told.has(f" std-{letter} ", "TerminateNode:", "action") for letter in "adeg")
+    ),
+    "a-long-cut-that-peers-see-through": lambda told: (
+        not told.has("NarrowBrake")
+        and told.at("ReleaseBrake") > told.at("is mended")
+        and told.has("std-e", "dead")
+        and not any(told.has(f" std-{letter} ", "TerminateNode:", "action") for letter in "adeg")
+    ),
     # nobody healthy is killed, nothing is failed over
     "cut-off-from-forty-percent": lambda told: told.result.nodes_lost == 0 and not told.has("TerminateNode"),
     "twenty-five-timeouts": lambda told: told.result.nodes_lost == 0 and not told.has(".2 ", "PlaceReplica"),

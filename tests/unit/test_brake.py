@@ -3,12 +3,14 @@
 import pytest
 from msgspec.structs import replace
 
+from holdfast.api import views
 from holdfast.core import brake
 from holdfast.core.draft import Draft
+from holdfast.core.snapshot import dump, load
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity
-from holdfast.model.node import NodeState
+from holdfast.model.node import Answer, NodeState
 from holdfast.model.place import Level as Domain
 from holdfast.model.policy import BrakePolicy, Policy
 from holdfast.model.units import HOUR, MINUTE, SECOND
@@ -175,6 +177,122 @@ def test_it_lets_go_when_fewer_are_left_than_an_ordinary_day_has() -> None:
     play.later(10 * MINUTE)
     assert play.world.brakes == {}
     assert {play.node(name).state for name in ("a0", "a1")} == {NodeState.TERMINATING}
+
+
+def burst(per_zone: int = 10, *dead: str) -> Play:
+    """They died at once, and their provider goes on listing them."""
+    play = fleet(per_zone)
+    doubt(play, *dead, level=Level.DEAD)
+    play.settle()
+    assert "fleet" in play.world.brakes
+    return play
+
+
+def test_it_narrows_to_the_dead_of_a_burst_when_all_others_were_heard_for_long() -> None:
+    play = burst(10, "a0", "a1", "a2")
+    assert of(do.NarrowBrake, play.later(POLICY.quiet_ms - 1)) == []
+    narrowed = of(do.NarrowBrake, play.later(5 * MINUTE))
+    assert [(one.scope, one.nodes) for one in narrowed] == [("fleet", ("a0", "a1", "a2"))]
+    assert play.world.brakes == {}
+    doubt(play, "a3", level=Level.DEAD)
+    ended = of(do.TerminateNode, play.later(HOUR))
+    assert {action.node for action in ended} == {"a3"}, "the next dead node is replaced as on any day"
+    play.later(HOUR)
+    assert {play.node(name).state for name in ("a0", "a1", "a2")} == {NodeState.READY}
+    assert brake.engaged_for(play.world, play.node("a0"), play.now)
+    assert not brake.engaged_for(play.world, play.node("a4"), play.now)
+
+
+@pytest.mark.parametrize("level", [Level.UNREACHABLE, Level.SUSPECT])
+def test_it_does_not_narrow_while_one_of_them_is_not_dead(level: Level) -> None:
+    play = burst(10, "a0", "a1", "a2")
+    doubt(play, "a3", level=level)
+    assert of(do.NarrowBrake, play.later(HOUR)) == []
+    assert "fleet" in play.world.brakes
+
+
+def test_it_does_not_narrow_while_a_peer_reaches_a_dead_node() -> None:
+    play = burst(10, "a0", "a1", "a2")
+    for _ in range(40):
+        play.later(MINUTE)
+        for peer in play.node("a1").clues.asked:
+            play.tell(ev.PeerAnswered(at=play.now, node="a1", peer=peer, answer=Answer.REACHED))
+    assert "fleet" in play.world.brakes
+
+
+def test_it_does_not_narrow_while_a_majority_is_in_doubt() -> None:
+    play = burst(6, "a0", "a1", "a2")
+    assert of(do.NarrowBrake, play.later(HOUR)) == []
+
+
+def test_it_does_not_narrow_while_others_come_and_go() -> None:
+    play = burst(20, "a0", "a1", "a2", "a3", "a4")
+    for minute in range(12):
+        name = f"a{5 + minute % 10}"
+        doubt(play, name)
+        play.later(20 * SECOND)
+        doubt(play, name, level=Level.ALIVE)
+        assert of(do.NarrowBrake, play.later(2 * MINUTE)) == []
+    assert of(do.NarrowBrake, play.later(POLICY.quiet_ms + 5 * MINUTE))
+
+
+def test_a_new_leader_listens_as_long_before_it_narrows() -> None:
+    play = burst(10, "a0", "a1", "a2")
+    play.later(POLICY.quiet_ms - 1)
+    play.tell(ev.LeaderChanged(at=play.now, leader="cp-2", generation=2))
+    assert of(do.NarrowBrake, play.later(POLICY.quiet_ms - 1)) == []
+    assert of(do.NarrowBrake, play.later(5 * MINUTE))
+
+
+def test_a_second_burst_engages_a_narrowed_brake_and_leaves_the_kept_when_it_is_over() -> None:
+    play = burst(20, "a0", "a1", "a2", "a3", "a4")
+    play.later(POLICY.quiet_ms + 5 * MINUTE)
+    more = ("a5", "a6", "a7", "a8", "a9")
+    doubt(play, *more)
+    assert [one.scope for one in of(do.EngageBrake, play.settle())] == ["fleet"]
+    doubt(play, *more, level=Level.ALIVE)
+    play.later(HOUR)
+    assert play.world.brakes == {}
+    assert {play.node(f"a{number}").state for number in range(5)} == {NodeState.READY}
+
+
+def test_who_is_kept_goes_by_its_providers_word() -> None:
+    play = burst(10, "a0", "a1", "a2", "a3")
+    play.later(POLICY.quiet_ms + 5 * MINUTE)
+    play.tell(ev.ProviderAnswered(at=play.now, node="a0", word=Word.STOPPED))
+    assert {action.node for action in of(do.TerminateNode, play.later(HOUR))} == {"a0"}
+
+
+def test_who_is_kept_and_says_hello_is_as_before() -> None:
+    play = burst(10, "a0", "a1", "a2", "a3")
+    play.later(POLICY.quiet_ms + 5 * MINUTE)
+    play.tell(ev.NodeJoined(at=play.now, node="a0"))
+    play.settle()
+    assert play.node("a0").kept_at == 0
+    assert not brake.engaged_for(play.world, play.node("a0"), play.now)
+
+
+def test_two_that_are_left_of_the_kept_are_given_up_as_any_two() -> None:
+    play = burst(10, "a0", "a1", "a2")
+    play.later(POLICY.quiet_ms + 5 * MINUTE)
+    play.tell(ev.NodeJoined(at=play.now, node="a0"))
+    assert {action.node for action in of(do.TerminateNode, play.later(HOUR))} == {"a1", "a2"}
+
+
+def test_an_operator_releases_the_kept_as_well() -> None:
+    play = burst(10, "a0", "a1", "a2")
+    play.later(POLICY.quiet_ms + 5 * MINUTE)
+    (shown,) = views.brakes(play.world)
+    assert (shown.scope, "a0, a1, a2" in shown.why) == ("kept", True)
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.RELEASE_BRAKE))
+    assert views.brakes(play.world) == []
+    assert {action.node for action in of(do.TerminateNode, play.later(HOUR))} == {"a0", "a1", "a2"}
+
+
+def test_a_snapshot_remembers_who_is_kept() -> None:
+    play = burst(10, "a0", "a1", "a2")
+    play.later(POLICY.quiet_ms + 5 * MINUTE)
+    assert load(dump(play.world)).kept == play.world.kept != {}
 
 
 def test_an_operator_who_releases_it_answers_for_the_nodes_in_doubt_then() -> None:

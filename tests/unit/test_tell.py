@@ -88,6 +88,7 @@ ACTIONS: list[tuple[do.Action, str, str, str, str]] = [
     (do.GiveUpSlot(slot="web/0", why="w"), "web/0", "", "", "web"),
     (do.EngageBrake(scope="fleet", why="w"), "fleet", "", "", ""),
     (do.ReleaseBrake(scope="fleet", why="w"), "fleet", "", "", ""),
+    (do.NarrowBrake(scope="fleet", nodes=("n1", "n2"), why="w"), "fleet", "", "", ""),
 ]
 
 

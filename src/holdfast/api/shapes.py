@@ -284,7 +284,7 @@ class Finding(Shape, frozen=True, gc=False):
 
 
 class Brake(Shape, frozen=True, gc=False):
-    scope: Annotated[str, Meta(description="fleet, or a failure domain")]
+    scope: Annotated[str, Meta(description="fleet, a failure domain, or kept: only dead nodes that nobody confirmed")]
     since_ms: int
     why: str
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.api import shapes
 from holdfast.api.tally import Tally
-from holdfast.core import explain_mix, listing, money, pending, spend
+from holdfast.core import brake, explain_mix, listing, money, pending, spend
 from holdfast.core.detect import Senses
 from holdfast.core.explain_scale import scale_of
 from holdfast.core.revise import kind
@@ -316,7 +316,17 @@ def findings(world: World) -> list[shapes.Finding]:
 
 
 def brakes(world: World) -> list[shapes.Brake]:
-    return [shapes.Brake(it.scope, it.since, it.why) for it in world.brakes.values()]
+    engaged = [shapes.Brake(it.scope, it.since, it.why) for it in world.brakes.values()]
+    return [*engaged, *_kept(world)]
+
+
+def _kept(world: World) -> list[shapes.Brake]:
+    """Brakes that were narrowed, as one."""
+    nodes = [node for name in sorted(world.kept) if brake.is_kept(world, node := world.nodes[name])]
+    if not nodes:
+        return []
+    why = f"died at once, and nobody knows that they are gone: {', '.join(node.id for node in nodes)}"
+    return [shapes.Brake("kept", min(node.kept_at for node in nodes), why)]
 
 
 def line(of: told.Told) -> shapes.Line:

@@ -214,6 +214,7 @@ def nothing_disruptive_happens_under_a_brake(trial: Trial, action: do.Action) ->
     if node.clues.word is Word.STOPPED or node.clues.said is not Said.NOTHING:
         return True
     braked = "fleet" in world.brakes or node.place.domain(world.policy.brake.domain_level) in world.brakes
+    braked = braked or (node.id in world.kept and len(world.kept) >= world.policy.brake.nodes_min)
     return not braked and trial.now >= world.leader.since + world.policy.detection.grace_ms
 
 
@@ -435,6 +436,7 @@ def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
         "cordoned": {node.id for node in nodes if node.state is NodeState.CORDONED},
         "draining": {node.id for node in nodes if node.state is NodeState.DRAINING},
         "doubtful": {node.id for node in joined if node.verdict.level is not Level.ALIVE},
+        "kept": {node.id for node in joined if node.verdict.level is not Level.ALIVE and node.kept_at},
         "joined_in": Counter(node.place.domain(Domain.ZONE) for node in joined),
         "dead_in": Counter(n.place.domain(Domain.ZONE) for n in joined if n.verdict.level is Level.DEAD),
     }

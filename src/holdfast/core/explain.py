@@ -283,7 +283,7 @@ def _help_node(world: World, node: Node) -> Iterator[str]:
         yield "a node in another rack, that could be asked"
     elif unproven := [n for n in world.on_node[name] if world.replicas[n].unproven]:
         yield f"restart the machine: then {', '.join(unproven)} surely runs no more"
-    if any(scope in world.brakes for scope in _scopes(world, node)):
+    if node.id in world.kept or any(scope in world.brakes for scope in _scopes(world, node)):
         yield "if these nodes are really gone: holdfast release-brake"
 
 

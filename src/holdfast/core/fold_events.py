@@ -188,6 +188,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         fencing=event.fencing,
         boot=event.boot,
         limits=event.limits,
+        kept_at=0,
         generation=max(node.generation, event.told),
     )
     index.put_node(world, _resized(world, node, event))
@@ -366,6 +367,8 @@ def _ordered(world: World, event: ev.OperatorOrdered) -> None:
     if event.order is ev.Order.RELEASE_BRAKE:
         world.brakes.clear()
         world.brake_released_at = event.at
+        for name in sorted(world.kept):
+            index.put_node(world, replace(world.nodes[name], kept_at=0))
         world.agenda.room_freed = True  # whoever waits may preempt again
         return
     node = world.nodes.get(event.node)

@@ -91,12 +91,20 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
             world.brakes[scope] = Brake(scope, at, why)
             world.agenda.at(at + world.policy.brake.hold_ms, "fleet", "brake")
         case do.ReleaseBrake(scope=scope):
-            world.brakes.pop(scope, None)
-            world.agenda.room_freed = True  # whoever waits may preempt again
-            for name in world.nodes:  # what was held may go on now
-                world.agenda.note("node", name)
+            _let_go(world, scope)
+        case do.NarrowBrake(scope=scope, nodes=nodes):
+            for name in nodes:
+                index.put_node(world, replace(world.nodes[name], kept_at=at))
+            _let_go(world, scope)
         case _:
             assert_never(action)
+
+
+def _let_go(world: World, scope: str) -> None:
+    world.brakes.pop(scope, None)
+    world.agenda.room_freed = True  # whoever waits may preempt again
+    for name in world.nodes:  # what was held may go on now
+        world.agenda.note("node", name)
 
 
 def _supply(

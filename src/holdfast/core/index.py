@@ -104,6 +104,7 @@ def put_node(world: World, node: Node) -> None:
         world.doubtful.pop(node.id, None)
     else:
         world.doubtful[node.id] = None
+    _keep(world.kept, node.id, node.id in world.doubtful and node.kept_at > 0)
     _keep(world.draining, node.id, node.state is NodeState.DRAINING)
     _keep(world.cordoned, node.id, node.state is NodeState.CORDONED)
     if old is not None and old.state in REPAIRED and node.state not in REPAIRED:
@@ -138,6 +139,7 @@ def drop_node(world: World, node_id: str) -> None:
     world.in_pool[node.pool].pop(node_id, None)
     world.on_node.pop(node_id)
     world.doubtful.pop(node_id, None)
+    world.kept.pop(node_id, None)
     world.draining.pop(node_id, None)
     world.cordoned.pop(node_id, None)
     if node_id in world.room.row:

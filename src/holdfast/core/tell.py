@@ -109,7 +109,7 @@ def tell_action(action: do.Action) -> tuple[str, str]:
             | do.GiveUpSlot(slot=slot)
         ):
             return slot, ""
-        case do.EngageBrake(scope=scope) | do.ReleaseBrake(scope=scope):
+        case do.EngageBrake(scope=scope) | do.ReleaseBrake(scope=scope) | do.NarrowBrake(scope=scope):
             return scope, ""
         case do.ListPool(pool=pool) | do.ListOffers(pool=pool) | do.ForgetPool(pool=pool):
             return pool, ""

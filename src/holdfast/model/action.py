@@ -210,6 +210,13 @@ class ReleaseBrake(Deed, frozen=True):
     scope: str
 
 
+class NarrowBrake(Deed, frozen=True):
+    """From now on it holds what would disturb these nodes, and nothing else."""
+
+    scope: str
+    nodes: tuple[str, ...]
+
+
 Action = (
     AskPeers
     | AskProvider
@@ -240,6 +247,7 @@ Action = (
     | GiveUpSlot
     | EngageBrake
     | ReleaseBrake
+    | NarrowBrake
 )
 
 DISRUPTIVE = (TerminateNode, DrainNode, ResetNode)

@@ -71,6 +71,7 @@ class BrakePolicy(msgspec.Struct, frozen=True):
     nodes_min: int = 3  # fewer lost at once is an ordinary day
     window_ms: Millis = 5 * MINUTE
     hold_ms: Millis = 1 * MINUTE  # it must be quiet this long before the brake lets go
+    quiet_ms: Millis = 10 * MINUTE  # all others were heard for so long: it holds the dead of the burst only
     disruptive_share: float = 0.1  # of the joined nodes may be in repair at once
     disruptive_min: int = 1
 

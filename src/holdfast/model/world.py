@@ -120,6 +120,7 @@ class World:
         self.draining: Names = {}  # nodes
         self.cordoned: Names = {}  # nodes
         self.doubtful: Names = {}  # nodes whose verdict is not alive
+        self.kept: Names = {}  # those of them to which a brake was narrowed
         self.joined = 0
         self.joined_in: dict[str, int] = {}  # zone -> joined nodes
         self.dead_in: dict[str, int] = {}  # zone -> those of them that are dead

@@ -158,7 +158,8 @@ def _longest(node: Node, policy: Policy) -> Millis:
 
 
 def _brakes(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
-    """No brake holds when those who made us doubt are heard again."""
+    """No brake holds when those who made us doubt are heard again, or are dead and the rest has long been
+    well."""
     policy = world.policy.brake
     sizes = brake.sizes(world)
     for scope, engaged in world.brakes.items():
@@ -172,3 +173,14 @@ def _brakes(sim: "Simulation", world: World, now: Instant) -> Iterator[str]:
         calm = len(silent) < brake.lets_go_below(policy, scope, sizes.get(scope, 0))
         if calm and now - engaged.since > policy.hold_ms + LONG_MS:
             yield f"the brake on {scope} has held for {seconds(now - engaged.since)}: {engaged.why}"
+        elif now - engaged.since > policy.quiet_ms + LONG_MS and _long_quiet(sim, world):
+            yield f"the brake on {scope} is not narrowed: {engaged.why}"
+
+
+def _long_quiet(sim: "Simulation", world: World) -> bool:
+    """Nothing happened for so long that a burst is over, and what it left is dead, and no majority."""
+    quiet_since = sim.kernel.now - world.policy.brake.quiet_ms - LONG_MS
+    doubted = [world.nodes[name] for name in world.doubtful]
+    all_dead = all(node.verdict.level is Level.DEAD and not _well(sim, node.id) for node in doubted)
+    few = len(doubted) < world.policy.detection.majority * world.joined
+    return all_dead and few and max(sim.faults.last_end, sim.led_since) < quiet_since
