@@ -4,15 +4,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.control import intake
 from holdfast.core.node import Report
-from holdfast.model.event import Ended, FindingRaised
+from holdfast.model.event import Ended, FindingRaised, PoolApplied
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.resources import NODE_MAX, Resources
 from holdfast.model.workload import Job, Needs, Workload
+from holdfast.wire.address import REPLICA_PORTS
 from holdfast.wire.messages import Found, Reports
-from tests.planes import World, apply, until, within
+from tests.planes import FLEET, World, apply, until, within
 
 SMALL = Needs(Resources(100, 64))
 FORGED = [
@@ -63,6 +65,40 @@ async def test_the_reports_of_the_node_itself_still_count() -> None:
         owner.send(Reports(first, (Report("once/0.1", "ended", Ended.DONE),)))
         await until(lambda: "once/0.1" not in plane.world.replicas)
         assert dropped(plane, "foreign_replica") == 0
+
+
+@pytest.mark.parametrize("port", [80, 22, 8081, REPLICA_PORTS[0] - 1, REPLICA_PORTS[1] + 1])
+async def test_the_port_of_a_replica_is_one_that_agents_allot(port: int) -> None:
+    world = World()
+    async with world.plane() as plane:
+        (rogue,) = await world.joined(plane, "n1")
+        world.fleet.lowest_port = port - rogue.port
+        await apply(plane, Workload("once", Job(), SMALL))
+        await until(lambda: dropped(plane, "foreign_port") >= 1)
+        await until(lambda: rogue.acks >= 2)
+        assert plane.world.replicas["once/0.1"].port == 0
+
+
+async def test_the_address_of_a_node_is_where_its_link_comes_from() -> None:
+    world = World()
+    async with world.plane() as plane:
+        world.fleet.address = "169.254.169.254"  # the metadata service of a cloud
+        await world.joined(plane, "n1")
+        assert plane.world.nodes["n1"].address == "127.0.0.1"
+        assert dropped(plane, "foreign_address") == 1
+
+
+async def test_the_address_of_a_node_may_lie_inside_the_network_of_its_pool() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await until(lambda: plane.leading)
+        await plane.tell(PoolApplied(at=plane.now(), pool=replace(FLEET, network=("10.0.0.0/8",))))
+        world.fleet.address = "10.1.2.3"  # it is behind NAT
+        await world.joined(plane, "n1")
+        world.fleet.address = "11.1.2.3"
+        await world.joined(plane, "n2")
+        assert plane.world.nodes["n1"].address == "10.1.2.3"
+        assert plane.world.nodes["n2"].address == "127.0.0.1"
 
 
 async def test_findings_are_bounded_in_number_and_size_and_about_the_node_itself() -> None:

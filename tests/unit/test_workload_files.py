@@ -184,6 +184,26 @@ def test_how_many_nodes_a_pool_has_follows_from_what_is_said(fields: str, limits
     assert (made.min, made.max) == limits
 
 
+@pytest.mark.parametrize(
+    ("written", "networks"),
+    [
+        ("10.0.0.0/8", ("10.0.0.0/8",)),
+        ("[10.0.0.0/8, 'fd00::/8']", ("10.0.0.0/8", "fd00::/8")),
+        ("192.0.2.1", ("192.0.2.1/32",)),
+    ],
+)
+def test_the_network_of_a_pool_is_one_or_several(written: str, networks: tuple[str, ...]) -> None:
+    (pool,) = workload.documents(f"{{kind: pool, name: p, nodes: 1, network: {written}}}", "f")
+    assert isinstance(pool, Pool)
+    assert pool.network == networks
+
+
+@pytest.mark.parametrize("written", ["10.0.0.1/8", "example.org", "[]", "''", "10", "10.0.0.0/33"])
+def test_what_is_no_network_is_refused(written: str) -> None:
+    with pytest.raises(FileProblem, match="expected a network such as"):
+        workload.documents(f"{{kind: pool, name: p, nodes: 1, network: {written}}}", "f")
+
+
 def test_zones_of_a_pool_become_offers() -> None:
     made = pool(f"{POOL}nodes: 4\nzones: [1, b]\nregion: r\ncpus: 2\nprice: $1.20\nspot: true\n")
     assert [(offer.name, offer.place.domain(Level.ZONE)) for offer in made.offers] == [

@@ -9,9 +9,12 @@ import asyncio
 import contextlib
 import os
 import random
+import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+import msgspec
 
 from holdfast.agent import notice
 from holdfast.agent.control_planes import ControlPlanes
@@ -25,8 +28,10 @@ from holdfast.agent.say import Log
 from holdfast.agent.settings import Settings, Url, join_token, read_urls
 from holdfast.core.node import NodeMachine
 from holdfast.model.resources import Resources
+from holdfast.wire.address import read_address
 from holdfast.wire.messages import FINAL, Moved, Refused, Welcome
 
+RESOLVE_S = 2.0  # the name of --address
 LEASE_LOOK_S = 1.0  # at least so often: a timer sleeps when the machine does, the lease does not
 NOTICE_LOOK_S = 1.0
 PROGRESS_LOOK_S = 15.0  # a report a job so often, at most
@@ -161,7 +166,8 @@ class Agent:
         self._ending.set()
 
     async def _meet(self, url: Url) -> None:
-        talk = Conversation(self._me, self._hands, self._runtime, self._neighbours, self._spawn, self._log)
+        me = msgspec.structs.replace(self._me, address=await self._address())
+        talk = Conversation(me, self._hands, self._runtime, self._neighbours, self._spawn, self._log)
         talk.welcomed = lambda welcome: self._welcomed(url, welcome)
         self._talk = talk
         try:
@@ -170,6 +176,20 @@ class Agent:
         finally:
             self._talk = None
             await talk.close(at_once=not self._ending.is_set())
+
+    async def _address(self) -> str:
+        """Control planes believe addresses only, so a name is resolved here, anew for each link. Empty: it
+        cannot be resolved now, and we are reached where the link leaves this machine."""
+        name = self._settings.address
+        if not name or read_address(name) is not None:
+            return name
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                found = await asyncio.get_running_loop().getaddrinfo(name, None, family=socket.AF_INET)
+        except (TimeoutError, OSError, ValueError) as error:
+            self._tell("address not resolved", name=name, why=getattr(error, "strerror", None) or "no answer")
+            return ""
+        return str(found[0][4][0])
 
     def _tls_to(self, url: Url) -> ssl.SSLContext | None:
         if url.scheme != "https":

@@ -12,8 +12,6 @@ import socket
 
 from holdfast.ports.errors import CapacityShort
 
-PORTS = (20_000, 29_999)
-
 
 class Ports:
     def __init__(self, first: int, last: int) -> None:

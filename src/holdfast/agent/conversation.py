@@ -82,6 +82,7 @@ class Self(msgspec.Struct, frozen=True):
     capacity: Resources
     boot: str  # of this machine: another one after each restart
     token: Callable[[], str]  # empty: we have been here before, and our key is enough
+    address: str = ""  # where peers and clients reach us; empty: where the link leaves this machine
 
 
 class Conversation:
@@ -175,7 +176,7 @@ class Conversation:
                 offer=settings.offer,
                 place=settings.place,
                 capacity=me.capacity,
-                address=settings.address or link.address,
+                address=me.address or link.address,
                 probe_port=self.neighbours.port,
                 version=__version__,
                 chaos=settings.allow_chaos,

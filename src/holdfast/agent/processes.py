@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.agent import cgroup, health, kernel, logs, procfs, remains, replicas, watchdog
-from holdfast.agent.allot import PORTS, Ports
+from holdfast.agent.allot import Ports
 from holdfast.agent.environment import PROBE_MARK, Folders, environ_of, shims
 from holdfast.agent.gpus import Gpus, used_milli
 from holdfast.agent.lease import Lease, boot_id
@@ -37,6 +37,7 @@ from holdfast.model.node import Fencing, LimitedBy
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.ports.errors import Denied
 from holdfast.ports.runtime import Adopted, Exit, Task, Usage
+from holdfast.wire.address import REPLICA_PORTS
 
 ESCALATE_MS: Millis = 5 * SECOND  # a shim has this long after a deadline before it is killed itself
 TELL_AGAIN_S = 1.0
@@ -86,7 +87,7 @@ class ProcessRuntime:
         environment: dict[str, str],
         checkpoint_root: Path,
         cgroup_root: Path | None,
-        ports: tuple[int, int] = PORTS,
+        ports: tuple[int, int] = REPLICA_PORTS,
         log_bytes: int = logs.PIECE_BYTES,
         gpus: Gpus | None = None,
         contain: bool,

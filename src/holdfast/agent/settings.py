@@ -151,7 +151,12 @@ def parser() -> argparse.ArgumentParser:
     say("--memory", type=_whole, metavar="MIB", help="memory to lend; otherwise all there is")
     say("--gpus", type=_whole, metavar="N", help="GPUs to lend; otherwise all there are")
     say("--gpu-kind", default="", metavar="KIND", help="h100, a100, ...")
-    say("--address", default="", metavar="HOST", help="where peers and clients reach this node")
+    say(
+        "--address",
+        default="",
+        metavar="HOST",
+        help="where it is reached: where its link comes from, or inside its pool's network",
+    )
     say("--allow-chaos", action="store_true", help="let the control plane rehearse partitions with it")
     say("--ca", type=Path, metavar="FILE", help="certificates to trust instead of the system's")
     say("--insecure", action="store_true", help="trust any certificate")

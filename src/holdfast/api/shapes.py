@@ -252,6 +252,9 @@ class Pool(Shape, frozen=True, gc=False):
         int | None, Meta(description="dearer offers are left alone; null: no limit")
     ] = None
     budget: Budget = Budget()
+    network: Annotated[
+        tuple[str, ...], Meta(description="where its nodes may say that they are reached, as CIDR")
+    ] = ()
     deleted: Annotated[
         bool, Meta(description="its nodes are emptied and let go; it is forgotten when none is left")
     ] = False

@@ -245,6 +245,7 @@ def pool_of(world: World, name: str, now: Instant) -> shapes.Pool:
         hour_micro_usd=money.rate(world, (name,)),
         price_max_micro_usd=it.price_max_micro_usd,
         budget=_budget(it.budget),
+        network=it.network,
         why=pending.trouble(world, name, now),
         deleted=world.pool_states[name].deleted_at > 0,
         offers=[offer_of(name, offer) for offer in world.offers[name]],

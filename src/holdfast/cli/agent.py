@@ -53,7 +53,7 @@ def agent(
     gpus: Annotated[str | None, typer.Option(metavar="N", help="GPUs to lend; else all there are.")] = None,
     gpu_kind: Annotated[str | None, typer.Option(metavar="KIND", help="h100, a100, ...")] = None,
     address: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Where peers and clients reach this node.")
+        str | None, typer.Option(metavar="HOST", help="Where it is reached: see `network` of its pool.")
     ] = None,
     allow_chaos: Annotated[
         bool, typer.Option("--allow-chaos", help="Let the control plane rehearse partitions with it.")

@@ -23,6 +23,7 @@ from holdfast.control.intake import Allowance
 from holdfast.control.last_words import LastWords
 from holdfast.control.log_reader import LogReader
 from holdfast.control.metrics import Metrics
+from holdfast.control.node_address import HINT, reached_at
 from holdfast.control.probe_answers import ProbeAnswers
 from holdfast.control.session import Gone, Session
 from holdfast.control.term import Term
@@ -63,6 +64,7 @@ LOG_BURST_S = 10
 LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
 WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
 BOOT_MAX = 64
+ADDRESS_MAX = 128  # of what is logged
 
 log = structlog.get_logger("holdfast.hub")
 
@@ -245,7 +247,7 @@ class Hub:
                 offer=hello.offer,
                 place=hello.place,
                 capacity=hello.capacity,
-                address=hello.address,
+                address=self._reached_at(session, hello, term.mind.world),
                 probe_port=hello.probe_port,
                 fencing=Fencing.KERNEL if hello.fencing == Fencing.KERNEL else Fencing.NONE,
                 boot=hello.boot[:BOOT_MAX],
@@ -255,6 +257,17 @@ class Hub:
             done=lambda length: self._welcome(session, hello, term),
             failed=lambda error: session.close(),
         )
+
+    def _reached_at(self, session: Session, hello: Hello, world: World) -> str:
+        known = world.nodes.get(hello.node)
+        pool = world.pools.get(known.pool if known is not None else hello.pool)
+        found = reached_at(hello.address, *session.ends, pool.network if pool is not None else ())
+        if found.refused:
+            claimed, why = hello.address[:ADDRESS_MAX], found.refused
+            session.intake.drop(
+                "foreign_address", hello.node, claimed=claimed, why=why, instead=found.address, hint=HINT
+            )
+        return found.address
 
     def _welcome(self, session: Session, hello: Hello, term: Term) -> None:
         """It is journalled. The lease it gets now counts from its hello, which we heard before."""

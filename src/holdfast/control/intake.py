@@ -6,6 +6,7 @@ event, and what is dropped is logged, counted and never journalled:
 - A node speaks for its own replicas only. Otherwise one node could declare the exclusive replica of another
   ended, and a second copy would start beside the first. `core.fold_events` checks the same again, for
   journals of older versions and as a second line.
+- The port of a replica is one of those that agents allot: gateways send requests there.
 - Texts are cut and findings are bounded in number, so that one node cannot fill the journal and the memory of
   every control plane.
 - A rate limit (a token bucket a session) holds back what is more than an honest node ever reports: it waits
@@ -28,6 +29,7 @@ from holdfast.core.node import Report
 from holdfast.model.finding import Finding
 from holdfast.model.units import Instant
 from holdfast.model.world import World
+from holdfast.wire.address import REPLICA_PORTS
 from holdfast.wire.messages import Found, Goodbye, Message, Noticed, Reports
 
 PER_S = 500.0  # journalled reports of one node
@@ -99,29 +101,30 @@ class Intake:
             replica = world.replicas.get(report.replica)
             if replica is None:
                 continue
-            if replica.node == node:
-                yield replace(report, why=report.why[:TEXT_MAX]) if len(report.why) > TEXT_MAX else report
+            if replica.node != node:
+                self.drop("foreign_replica", node, replica=replica.id, placed_on=replica.node)
+            elif report.port and not REPLICA_PORTS[0] <= report.port <= REPLICA_PORTS[1]:
+                self.drop("foreign_port", node, replica=replica.id, port=report.port)
             else:
-                self._drop("foreign_replica", node, replica=replica.id, placed_on=replica.node)
+                yield replace(report, why=report.why[:TEXT_MAX]) if len(report.why) > TEXT_MAX else report
 
     def finding(self, world: World, node: str, finding: Finding) -> Finding | None:
         """As it may be journalled; None: it is dropped."""
         if finding.node != node:
-            self._drop(
-                "foreign_finding", node, finding=finding.name[:NAME_MAX], about=finding.node[:NAME_MAX]
-            )
+            self.drop("foreign_finding", node, finding=finding.name[:NAME_MAX], about=finding.node[:NAME_MAX])
             return None
         if self._findings is None:
             self._findings = {name for owner, name in world.findings if owner == node}
         name = finding.name[:NAME_MAX]
         if name not in self._findings and len(self._findings) >= FINDINGS_MAX:
-            self._drop("too_many_findings", node, finding=name)
+            self.drop("too_many_findings", node, finding=name)
             return None
         self._findings.add(name)
         evidence, remedy = finding.evidence[:TEXT_MAX], finding.remedy[:TEXT_MAX]
         return replace(finding, name=name, evidence=evidence, remedy=remedy)
 
-    def _drop(self, reason: str, node: str, **fields: str) -> None:
+    def drop(self, reason: str, node: str, **fields: object) -> None:
+        """Logs and counts it."""
         self._metrics.dropped.labels(reason).inc()
         self._dropped += 1
         if self._dropped <= LOGGED_MAX:

@@ -72,13 +72,15 @@ class Session(asyncio.Protocol):
         self._paused = False  # reading, by the rate limit
         self._drain: asyncio.TimerHandle | None = None  # of what the rate limit holds back
         self.peer = "?"
+        self.ends = ("", "")  # the addresses of the agent and of us
 
     # the connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
-        host = transport.get_extra_info("peername")
-        self.peer = f"{host[0]}:{host[1]}" if isinstance(host, tuple) else str(host)
+        host, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(host, tuple):
+            self.peer, self.ends = f"{host[0]}:{host[1]}", (str(host[0]), str(own[0]))
         self._transport.set_write_buffer_limits(high=UNSENT_MAX)
         for level, option, value in KEEP_ALIVE:
             transport.get_extra_info("socket").setsockopt(level, option, value)

@@ -6,6 +6,7 @@ of the file thinks in.
 """
 
 import enum
+import ipaddress
 import json
 import math
 import re
@@ -26,6 +27,7 @@ UNITS_BYTES |= {f"{prefix}B": 1000**power for power, prefix in enumerate("KMGT",
 LONGEST_MS = 3650 * DAY
 MOST = 100_000  # of anything that is counted
 MIB = 1024**2
+NETWORKS_MAX = 64
 NUMBER = r"\d+(?:\.\d+)?"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 OFFER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:/-]{0,119}")
@@ -209,6 +211,13 @@ def _url_path(value: object) -> str:
     return value
 
 
+def _networks(value: object) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else _names(value)
+    if not texts or len(texts) > NETWORKS_MAX:
+        raise ValueError
+    return tuple(str(ipaddress.ip_network(text.strip())) for text in texts)
+
+
 def _labels(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError
@@ -248,6 +257,7 @@ OFFER = Leaf(
 FLAG = Leaf("true or false", "true", _flag)
 NAMES = Leaf("a list of texts", '["a", "b"]', _names, show_texts)
 PATHS = Leaf("a list of paths that begin with /", '["/tools"]', _paths, show_texts)
+NETWORKS = Leaf("a network such as 10.0.0.0/8, or a list of networks", "10.0.0.0/8", _networks, show_texts)
 URL_PATH = Leaf("a path on its own port, such as /healthz", "/healthz", _url_path)
 LABELS = Leaf(
     "a table of texts", '{ team = "x" }', _labels, lambda value: "{}" if not value else json.dumps(value)

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from holdfast.core.spelling import did_you_mean
@@ -178,10 +179,12 @@ def _pool(form: PoolDocument) -> Pool:
     free = POOL_MAX if not form.can_launch else 0
     most = next((n for n in (form.nodes, form.max) if n is not None), max(least, hosts, free))
     if not hosts:
-        return fleet_convert.pool(form, least, most, tuple(fleet_convert.offers(form)), form.settings)
+        offers, settings = tuple(fleet_convert.offers(form)), form.settings
+        return replace(fleet_convert.pool(form, least, most, offers, settings), network=form.network)
     offers = tuple(fleet_convert.explicit_offer(form, host) for host in form.hosts)
     reached = [
         {"address": host.name, **host.model_dump(include=REACHED_BY, exclude_defaults=True)}
         for host in form.hosts
     ]
-    return fleet_convert.pool(form, least, most, offers, {**form.settings, "hosts": json.dumps(reached)})
+    settings = {**form.settings, "hosts": json.dumps(reached)}
+    return replace(fleet_convert.pool(form, least, most, offers, settings), network=form.network)

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from holdfast.adapters.providers.facts import LIMITS
 from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, WorkloadFields
-from holdfast.files.leaf import FLAG, IDENTITY, TEXT, URL_PATH, Leaf, choice, show_texts, whole
+from holdfast.files.leaf import FLAG, IDENTITY, NETWORKS, TEXT, URL_PATH, Leaf, choice, show_texts, whole
 from holdfast.files.mirror import Mirror
 from holdfast.model.program import Probe
 
@@ -160,6 +160,11 @@ class PoolDocument(PoolFields):
         None, description="never more; must be given if nothing else says how many there may be"
     )
     hosts: list[HostForm] = Field([], description="the machines, if they are there already: one offer each")
+    network: Annotated[tuple[str, ...], NETWORKS] = Field(
+        (),
+        description="where its nodes may say that they are reached (`--address`); each is otherwise reached "
+        "where its link comes from",
+    )
     settings: dict[str, Annotated[str, VALUE_OF_ENV]] = Field(
         {}, description="for its provider alone, taken as they are written"
     )

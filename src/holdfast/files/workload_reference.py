@@ -98,6 +98,15 @@ Chance is drawn from the names of the nodes, so it is the same each time. `holdf
 | `capacity` | `1000` | nodes of this machine, of all pools |
 """
 
+NETWORK = """
+A node is reached where its link to the control plane comes from. Behind NAT, behind a proxy, or with
+several addresses that is the wrong one: declare in `network` the networks that its nodes have addresses in,
+and give the agent the right one with `--address`. An address outside of them is not used
+(`holdfast_dropped_reports_total{reason="foreign_address"}`, and a line in the log of the control plane),
+and neither is one of a link-local, multicast or loopback network, whatever `network` says: gateways would
+send requests there. It counts from the next time that the node connects. Replicas get ports from 20000 to
+29999."""
+
 RESERVE = """
 At most `max` less `nodes` of the pool hold anything less important. Of the others none is launched for it,
 and it is put on none, empty or not; a node that holds something less important may take more of it. Nodes
@@ -123,7 +132,8 @@ def _sections() -> Iterator[str]:
     yield from ("### `mix`", "", *table(table_at(WorkloadDocument, ("mix",))))
     yield from ("### `serves`", "", *table(table_at(WorkloadDocument, ("serves",))))
     yield RUNS
-    yield from ("## `kind: pool`", "", *table(PoolDocument))
+    yield from ("## `kind: pool`", "", *table(PoolDocument), NETWORK)
+    yield ""
     yield from ("### `budget`", "", *table(table_at(PoolDocument, ("budget",))))
     yield from ("### `reserve`", "", *table(table_at(PoolDocument, ("reserve",))), RESERVE)
     yield LOCAL

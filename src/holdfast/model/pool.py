@@ -49,6 +49,7 @@ class Pool(msgspec.Struct, frozen=True):
     budget: Budget = Budget()
     reserve: Reserve = Reserve()
     price_max_micro_usd: MicroUsd | None = None  # an hour: dearer offers are left alone
+    network: tuple[str, ...] = ()  # CIDR: where its nodes may say that they are reached
 
 
 class PoolState(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from holdfast.model.place import Place
 from holdfast.model.resources import Resources
 from holdfast.ports.clock import Clock
 from holdfast.wire import frame
+from holdfast.wire.address import REPLICA_PORTS
 from holdfast.wire.identity import Key
 from holdfast.wire.messages import (
     PATH,
@@ -48,6 +49,8 @@ class EmulatedFleet:
         self.clock, self.pool, self.capacity, self.zones = clock, pool, capacity, zones
         self.agents: dict[str, EmulatedAgent] = {}
         self.by_port: dict[int, EmulatedAgent] = {}
+        self.address = "127.0.0.1"  # as all of them report it
+        self.lowest_port = REPLICA_PORTS[0]  # of their replicas
 
     def add(self, node: str, key: Key, token: str = "") -> "EmulatedAgent":
         number = len(self.agents)
@@ -100,6 +103,11 @@ class EmulatedAgent(asyncio.Protocol):
         """As a machine that loses everything on it: its connection closes, its probe port refuses."""
         self.lives = False
         self.hang_up()
+
+    @property
+    def replica_port(self) -> int:
+        """All its replicas share one; nothing listens there."""
+        return self.fleet.lowest_port + self.port % (REPLICA_PORTS[1] - REPLICA_PORTS[0])
 
     def hang_up(self) -> None:
         if self._transport is not None:
@@ -188,7 +196,7 @@ class EmulatedAgent(asyncio.Protocol):
             "",
             self.place,
             self.fleet.capacity,
-            "emulated",
+            self.fleet.address,
             self.port,
             fencing=Fencing.KERNEL.value,
         )
@@ -207,9 +215,9 @@ class EmulatedAgent(asyncio.Protocol):
         for instruction in instructions:
             replica = instruction.wanted.replica
             if instruction.do is Do.ALLOT:
-                self.machine.given_port(replica, self.port)
+                self.machine.given_port(replica, self.replica_port)
             elif instruction.do is Do.START:
-                self.machine.given_port(replica, self.port)
+                self.machine.given_port(replica, self.replica_port)
                 self.machine.became_ready(replica)
             elif instruction.do in (Do.STOP, Do.KILL):
                 self._carry_out(self.machine.ended(replica, Ended.STOPPED, 0, "", now), now)

@@ -23,12 +23,12 @@ from holdfast.sim.kernel import Kernel
 from holdfast.sim.network import Network
 from holdfast.sim.programs import Process, Storage, done_at, progress_of
 from holdfast.sim.scenario import Program
+from holdfast.wire.address import REPLICA_PORTS
 
 SLOW_DELAY_MS = 400
 SLOW_SPEED = 0.4
 GRAY_FAILS_AFTER_MS = 3 * SECOND
 RETRY_MS = 1 * SECOND
-PORTS = (20_000, 29_999)
 GIVE_UP_LINK_MS = 5 * SECOND  # an agent that hears nothing for so long connects anew
 
 
@@ -287,7 +287,8 @@ class Fleet:
                     self._tell(host, instruction)
                 case Do.ALLOT:
                     self.allotted += 1
-                    host.machine.given_port(wanted.replica, PORTS[0] + self.allotted % (PORTS[1] - PORTS[0]))
+                    first, last = REPLICA_PORTS
+                    host.machine.given_port(wanted.replica, first + self.allotted % (last - first))
                     self.report_soon(host)
 
     def _workload_of(self, slot: str) -> str:
