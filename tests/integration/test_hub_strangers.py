@@ -7,18 +7,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
-from holdfast.control import hub as hub_module
+from holdfast.control import intake, strangers
 from holdfast.core.index import put_node
-from holdfast.model.event import PoolApplied, PoolDeleted
+from holdfast.model.event import NodeJoined, PoolApplied, PoolDeleted
+from holdfast.model.finding import Finding, Severity
 from holdfast.model.node import NodeState
 from holdfast.model.resources import Resources
 from holdfast.model.units import HOUR
+from holdfast.model.workload import Needs, Service, Workload
 from holdfast.ports.registry import Role, Token
 from holdfast.wire.frame import LENGTH, pack
 from holdfast.wire.identity import Key, hashed
-from holdfast.wire.messages import PROTOCOL, Beat, Refused
+from holdfast.wire.messages import PROTOCOL, Beat, Found, Refused
 from tests.build import node
-from tests.planes import FLEET, World, until, within
+from tests.planes import FLEET, World, apply, until, within
 
 UPGRADE = b"GET /v1/link HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: holdfast-link\r\n\r\n"
 
@@ -262,7 +264,7 @@ async def test_requests_that_are_none_are_answered_or_dropped(request_: bytes) -
 
 
 async def test_a_connection_that_says_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub_module, "HELLO_WITHIN_MS", 200)
+    monkeypatch.setattr(strangers, "HELLO_WITHIN_MS", 200)
     world = World()
     async with world.plane() as plane:
         await ready(world, plane)
@@ -270,7 +272,128 @@ async def test_a_connection_that_says_nothing_is_dropped(monkeypatch: pytest.Mon
         for reader, writer in silent:
             await rest(reader)
             writer.close()
-        await until(lambda: not plane.hub._strangers)
+        await until(lambda: not plane.hub.strangers)
+
+
+async def test_a_stranger_sends_small_frames_only() -> None:
+    world = World()
+    async with world.plane() as plane:
+        (agent,) = await world.joined(plane, "n1")
+        for _ in range(40):
+            reader, writer = await opened(world, UPGRADE + LENGTH.pack(strangers.FRAME_MAX + 1))
+            await rest(reader)
+            writer.close()
+        agent.send(Found(Finding("large", "n1", Severity.NOTE, 1.0, "x" * (2 * strangers.FRAME_MAX), 0)))
+        await until(lambda: ("n1", "large") in plane.world.findings)
+
+
+async def test_one_address_holds_so_many_connections_and_honest_agents_join_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(strangers, "PER_ADDRESS", 10)
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        silent = [await opened(world, UPGRADE) for _ in range(50)]
+        await until(lambda: len(plane.hub.strangers) == 10)
+        await world.joined(plane, "n1")
+        assert len(plane.hub.strangers) <= 10
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_half_messages_of_one_address_hold_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "BYTES_PER_ADDRESS", 10 * strangers.FRAME_MAX)
+    monkeypatch.setattr(strangers, "HELLO_WITHIN_MS", 600_000)
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        half = UPGRADE + LENGTH.pack(strangers.FRAME_MAX) + b"x" * (strangers.FRAME_MAX - 1)
+        held = [await opened(world, half) for _ in range(30)]
+        await until(lambda: 8 <= len(plane.hub.strangers) <= 10)
+        await world.joined(plane, "n1")
+        for _, writer in held:
+            writer.close()
+        await until(lambda: not plane.hub.strangers)
+        await until(lambda: not plane.hub.strangers._held_in_all)
+
+
+async def test_a_hello_that_names_more_than_fits_comes_in_several_messages() -> None:
+    world = World()
+    async with world.plane() as plane:
+        (agent,) = await world.joined(plane, "n1")
+        await apply(plane, Workload("web", Service(3), Needs(Resources(100, 64))))
+        await until(lambda: sum(each.ready_at > 0 for each in plane.world.replicas.values()) == 3)
+        known = list(plane.world.replicas)
+        agent.hang_up()
+        await within(agent.ended.wait())
+        agent.also_running = tuple(f"unknown/{number}.1" for number in range(20_000))
+        await world.connect(agent, plane)
+        await within(agent.welcomed.wait())
+        assert list(plane.world.replicas) == known
+        joined = [entry for entry in await plane.store.read(0) if isinstance(entry, NodeJoined)]
+        assert set(joined[-1].running) == set(known)
+
+
+async def test_what_follows_a_hello_is_not_read_from_who_has_not_proved_a_name() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        bold = stranger(world, "n1", "guessed")
+        bold.also_running = tuple(f"unknown/{number}.1" for number in range(20_000))
+        assert (await refusal(world, plane, bold)).code == "token"
+
+
+async def test_a_node_that_says_hello_too_often_is_sent_away_and_comes_back_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "HELLOS_BURST", 5.0)
+    monkeypatch.setattr(intake, "HELLOS_PER_S", 2.0)
+    world = World()
+    async with world.plane() as plane:
+        (rogue,) = await world.joined(plane, "n1")
+        length = plane.length
+        for _ in range(200):
+            await world.connect(rogue, plane)
+            await until(lambda: rogue.welcomed.is_set() or rogue.ended.is_set())
+            if rogue.refused is not None:
+                break
+            rogue.hang_up()
+            await within(rogue.ended.wait())
+        assert rogue.refused is not None
+        assert rogue.refused.code == "often"
+        assert plane.length - length < 200
+        rogue.refused = None
+        await until(lambda: plane.hub._rates["n1"].hellos.wait_ms(plane.hub.clock.monotonic()) == 0)
+        await world.connect(rogue, plane)
+        await within(rogue.welcomed.wait())
+
+
+@pytest.mark.parametrize(("pool", "joins"), [("", False), ("fleet", True)])
+async def test_a_token_without_a_pool_joins_no_pool_that_launches_its_nodes(pool: str, joins: bool) -> None:
+    world = World()
+    async with world.plane() as plane:
+        await until(lambda: plane.leading)
+        await plane.tell(PoolApplied(at=plane.now(), pool=replace(FLEET, can_launch=True)))
+        newcomer = stranger(world, "n1", await token(world, "made", pool=pool))
+        await world.connect(newcomer, plane)
+        if joins:
+            await within(newcomer.welcomed.wait())
+            return
+        await within(newcomer.ended.wait())
+        assert newcomer.refused is not None
+        assert (newcomer.refused.code, "--pool fleet" in newcomer.refused.hint) == ("pool", True)
+        assert "n1" not in plane.world.nodes
+
+
+async def test_a_key_that_was_enrolled_for_one_pool_joins_none_that_launches_its_nodes() -> None:
+    world = World()
+    async with world.plane() as plane:
+        await ready(world, plane)
+        await plane.tell(PoolApplied(at=plane.now(), pool=replace(FLEET, name="cloud", can_launch=True)))
+        agent = await world.known("n1")  # of the pool `fleet`; the world has never seen it
+        world.fleet.pool = "cloud"
+        assert (await refusal(world, plane, agent)).code == "pool"
 
 
 async def test_a_token_in_letters_that_no_token_has_is_refused_with_the_reason() -> None:

@@ -30,6 +30,7 @@ from holdfast.wire.messages import (
     PROTOCOL,
     PROTOCOL_OLDEST,
     Ack,
+    AlsoRunning,
     Ask,
     Beat,
     Challenge,
@@ -60,7 +61,25 @@ PATIENCE_MS_MIN = 3 * SECOND
 USED_EVERY = 5  # beats
 ANSWERS_AT_ONCE, ANSWER_LENGTH_MAX = 32, 200  # of probes, in one beat
 REPORTS_AT_ONCE = 256  # keeps a message well below the largest that is taken
+HELLO_BYTES = 16 << 10  # of a hello, at most, besides the names of what runs
+NAME_BYTES = 5  # around each name
+NAMES_BYTES_MIN = 4 << 10
 SILENCE_MS_MAX = 3_600 * SECOND
+
+
+def batches(names: tuple[str, ...], bytes_max: int) -> list[tuple[str, ...]]:
+    """So that none of the frames that name them is larger; 0: whatever there is goes into one."""
+    most = max(NAMES_BYTES_MIN, bytes_max - HELLO_BYTES)
+    found: list[list[str]] = [[]]
+    filled = 0
+    for name in names:
+        size = len(name.encode()) + NAME_BYTES
+        if bytes_max and filled and filled + size > most:
+            found.append([])
+            filled = 0
+        found[-1].append(name)
+        filled += size
+    return [tuple(batch) for batch in found]
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -163,6 +182,7 @@ class Conversation:
             return
         me, settings, link = self.me, self.me.settings, self._linked()
         self._hello_at = boot_ms()
+        running, *rest = batches(self.hands.running(), challenge.hello_max)
         link.send(
             Hello(
                 protocol=min(PROTOCOL, challenge.protocol),
@@ -171,7 +191,7 @@ class Conversation:
                 signature=me.key.sign(challenge.nonce, settings.name, me.instance),
                 instance=me.instance,
                 token=me.token(),
-                running=self.hands.running(),
+                running=running,
                 pool=settings.pool,
                 offer=settings.offer,
                 place=settings.place,
@@ -186,8 +206,11 @@ class Conversation:
                 obeyed=self.hands.machine.leader,
                 told=max(0, self.hands.machine.generation),
                 epoch=self.hands.machine.epoch,
+                more=len(rest),
             )
         )
+        for names in rest:
+            link.send(AlsoRunning(names))
 
     def _begin(self, welcome: Welcome) -> None:
         """Said again, it changes how long leases are and how often we beat, from the next answer on."""

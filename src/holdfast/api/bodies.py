@@ -67,7 +67,8 @@ class TokenWanted(Body):
         "", description="for whom it is: shown in the list"
     )
     pool: Annotated[str, Field(pattern=f"^$|{NAME}")] = Field(
-        "", description="join: the only pool it may join; empty: any that takes newcomers"
+        "",
+        description="join: the only pool it may join; empty: any but those that launch their own nodes",
     )
     node: Annotated[str, Field(pattern=f"^$|{NAME}")] = Field(
         "", description="join: the only name it may take; empty: any"

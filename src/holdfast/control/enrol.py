@@ -89,7 +89,7 @@ class Enrolment:
                     "use another --name, or bring back the key file of the node's first start",
                 )
             if hello.node not in world.nodes:
-                self._check_pool(hello, world)
+                await self._check_former(hello, world)
             self._keys[hello.node] = known
             return
         await self._enrol(hello, world)
@@ -115,11 +115,29 @@ class Enrolment:
             why = unfit(token, hello.node, pool, now)
             if why:
                 raise Refusal("token", why, _instead(token, hello, pool))
+            if known is None and token is not None and token.pool != pool:
+                self._check_takes_newcomers(pool, world)
         identity = Identity(hello.node, hello.key, pool, now)
         why = await self.registry.enrol(identity, None if ours else hashed(hello.token))
         if why:
             raise Refusal("token", why, ASK_FOR_TOKEN)
         self._keys[hello.node] = hello.key
+
+    async def _check_former(self, hello: Hello, world: World) -> None:
+        """It was enrolled once, and the world does not know it (any more): its key is for that pool alone."""
+        self._check_pool(hello, world)
+        identity = await self.registry.identity(hello.node)
+        if identity is not None and identity.pool != hello.pool:
+            self._check_takes_newcomers(hello.pool, world)
+
+    def _check_takes_newcomers(self, pool: str, world: World) -> None:
+        """A pool that launches its nodes takes a stranger only if an operator meant this pool."""
+        if world.pools[pool].can_launch:
+            raise Refusal(
+                "pool",
+                f"the pool {pool} launches its own nodes, and takes others only with a token made for it",
+                f"holdfast token create --role join --pool {pool}, or another --pool",
+            )
 
     def _check_pool(self, hello: Hello, world: World) -> None:
         """A newcomer joins a pool that is there; one of our own came from a pool anyway."""

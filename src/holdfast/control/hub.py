@@ -19,17 +19,20 @@ from msgspec.structs import replace
 
 from holdfast.control.claims import JUMP_MAX, Claims
 from holdfast.control.enrol import Enrolment, Refusal
-from holdfast.control.intake import Allowance
+from holdfast.control.intake import Allowance, Rates
 from holdfast.control.last_words import LastWords
 from holdfast.control.log_reader import LogReader
 from holdfast.control.metrics import Metrics
 from holdfast.control.node_address import HINT, reached_at
+from holdfast.control.node_size import size_of
 from holdfast.control.probe_answers import ProbeAnswers
 from holdfast.control.session import Gone, Session
+from holdfast.control.strangers import Strangers
 from holdfast.control.term import Term
 from holdfast.core.desired import desired_set, events_of
 from holdfast.model import event as ev
 from holdfast.model.node import JOINED, Answer, Fencing, LimitedBy
+from holdfast.model.resources import Resources
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.model.world import World
@@ -53,8 +56,6 @@ from holdfast.wire.messages import (
     Wrote,
 )
 
-HELLO_WITHIN_MS = 5_000
-STRANGERS_MAX = 20_000  # connections that were not welcomed yet
 ANSWER_SLACK_MS = 400  # what a question to a peer may take on top of the probe itself
 SET_AGAIN_S = 1.0
 LOG_BYTES_PER_S = 1 << 20  # of what running replicas write, from all nodes together
@@ -64,6 +65,7 @@ LOG_BURST_S = 10
 LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
 WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
 BOOT_MAX = 64
+SIZE_HINT = "its offer says less: if that is wrong, change the offer in the pool"
 ADDRESS_MAX = 128  # of what is logged
 
 log = structlog.get_logger("holdfast.hub")
@@ -78,7 +80,9 @@ class Hub:
         self.used: dict[str, Used] = {}
         self.answers = ProbeAnswers()
         self._term: Term | None = None
-        self._strangers: dict[Session, None] = {}  # not welcomed yet, oldest first
+        self.strangers = Strangers()
+        self._rates: dict[str, Rates] = {}  # by node
+        self._open: dict[Session, None] = {}
         self._sessions: dict[str, Session] = {}  # by node: the connection it last said hello on
         self._heard: dict[str, Instant] = {}
         self._reported: dict[str, int] = {}  # reports received, by number
@@ -99,12 +103,13 @@ class Hub:
         self._term = term
         self._at_first = {name: node.generation for name, node in term.mind.world.nodes.items()}
         self.enrolment.begin()
+        self._rates = {name: rates for name, rates in self._rates.items() if name in self._at_first}
 
     def step_down(self) -> None:
         """Agents are sent on; they say hello to whoever leads."""
         self._term = None
         self.leads_until = 0
-        for session in [*self._sessions.values(), *self._strangers]:
+        for session in list(self._open):
             session.send_on(self.leader_url, self.control_planes)
         for memory in (self._sessions, self._heard, self._reported, self._unconfirmed, self._questions):
             memory.clear()
@@ -118,21 +123,20 @@ class Hub:
     # connections
 
     def accept(self) -> Session:
-        session = Session(self)
-        self._strangers[session] = None
-        if len(self._strangers) > STRANGERS_MAX:
-            next(iter(self._strangers)).close(at_once=True)
-        return session
+        return Session(self)
+
+    def opened(self, session: Session) -> None:
+        self._open[session] = None
+        if not self.strangers.add(session):
+            session.refuse("full", "too many connections from its address wait to be welcomed")
 
     def sweep(self) -> None:
         """Ends connections that said nothing for too long. Called about once a second."""
-        limit = self.clock.monotonic() - HELLO_WITHIN_MS
-        for session in [session for session in self._strangers if session.opened < limit]:
-            session.close(at_once=True)
-            self._strangers.pop(session, None)
+        self.strangers.sweep(self.clock.monotonic())
 
     def closed(self, session: Session) -> None:
-        self._strangers.pop(session, None)
+        self.strangers.drop(session)
+        self._open.pop(session, None)
         node = session.hello.node if session.hello is not None else ""
         for reader in self.readers.values():
             if reader.session is session:
@@ -150,7 +154,7 @@ class Hub:
         return session if session is not None and session.open else None
 
     async def close(self) -> None:
-        for session in [*self._sessions.values(), *self._strangers]:
+        for session in list(self._open):
             session.close()
         for task in list(self._checks):
             task.cancel()
@@ -171,6 +175,17 @@ class Hub:
             await self.enrolment.check(hello, session.nonce, term.mind.world, self._other(hello))
         except Refusal as refusal:
             session.refuse(refusal.code, refusal.why, refusal.hint)
+            return
+        rates = self._rates.setdefault(hello.node, Rates(self.clock.monotonic()))
+        if rates.hellos.wait_ms(self.clock.monotonic()):
+            session.refuse("often", f"{hello.node} says hello too often", "it will be tried again")
+            return
+        rates.hellos.take(1)
+        session.intake.goes_by(rates)
+        try:
+            hello = await session.admit()
+        except TimeoutError:
+            session.close(at_once=True)
             return
         if not session.open or self._term is not term:
             session.close()
@@ -242,11 +257,11 @@ class Hub:
             ev.NodeJoined(
                 at=term.now,
                 node=hello.node,
-                running=hello.running,
+                running=self._known(hello, term.mind.world),
                 pool=hello.pool,
                 offer=hello.offer,
                 place=hello.place,
-                capacity=hello.capacity,
+                capacity=self._size_of(session, hello, term.mind.world),
                 address=self._reached_at(session, hello, term.mind.world),
                 probe_port=hello.probe_port,
                 fencing=Fencing.KERNEL if hello.fencing == Fencing.KERNEL else Fencing.NONE,
@@ -257,6 +272,19 @@ class Hub:
             done=lambda length: self._welcome(session, hello, term),
             failed=lambda error: session.close(),
         )
+
+    def _known(self, hello: Hello, world: World) -> tuple[str, ...]:
+        """What runs there of what we know to be there; the rest changes nothing, and is not journalled."""
+        there = world.on_node.get(hello.node, ())
+        return tuple(name for name in hello.running if name in there)
+
+    def _size_of(self, session: Session, hello: Hello, world: World) -> Resources | None:
+        size = size_of(hello, world)
+        if size != hello.capacity:
+            session.intake.drop(
+                "oversized", hello.node, claimed=str(hello.capacity), instead=str(size), hint=SIZE_HINT
+            )
+        return size
 
     def _reached_at(self, session: Session, hello: Hello, world: World) -> str:
         known = world.nodes.get(hello.node)
@@ -280,7 +308,6 @@ class Hub:
         if self._sessions.get(hello.node) is not session or not self.may_renew():
             session.close()
             return
-        self._strangers.pop(session, None)
         session.node = hello.node
         self._promise(session, term)
         self.send_set(hello.node)

@@ -9,7 +9,7 @@ event, and what is dropped is logged, counted and never journalled:
 - The port of a replica is one of those that agents allot: gateways send requests there.
 - Texts are cut and findings are bounded in number, so that one node cannot fill the journal and the memory of
   every control plane.
-- A rate limit (a token bucket a session) holds back what is more than an honest node ever reports: it waits
+- A rate limit (a token bucket a node) holds back what is more than an honest node ever reports: it waits
   here in its order, and when too much waits nothing more is read from that connection. Heartbeats are not
   journalled and pass the rate limit, so a burst after a reconnect does not make a node look silent.
 
@@ -40,6 +40,10 @@ NAME_MAX = 64
 TEXT_MAX = 1_024
 LOGGED_MAX = 8  # a session; more of the same is counted only
 
+HELLOS_PER_S = 0.5  # of one node: each is journalled, and closes the connection before it
+HELLOS_BURST = 30.0
+OTHER_COST = 50  # reports: findings, notices and goodbyes are rare, and larger
+
 JOURNALLED = (Reports, Found, Noticed, Goodbye)
 
 log = structlog.get_logger("holdfast.hub")
@@ -61,6 +65,14 @@ class Allowance:
         self.level -= cost
 
 
+class Rates:
+    """Of one node, whatever connections it opens."""
+
+    def __init__(self, now: Instant) -> None:
+        self.reports = Allowance(PER_S, BURST, now)
+        self.hellos = Allowance(HELLOS_PER_S, HELLOS_BURST, now)
+
+
 class Intake:
     """Of one session."""
 
@@ -73,6 +85,10 @@ class Intake:
 
     # the rate limit
 
+    def goes_by(self, rates: Rates) -> None:
+        """Now it is known which node it is."""
+        self._allowance = rates.reports
+
     def put(self, message: Message) -> None:
         self._waiting.append(message)
 
@@ -80,7 +96,7 @@ class Intake:
         """What may pass now, in its order."""
         while self._waiting and not self._allowance.wait_ms(self._now()):
             message = self._waiting.popleft()
-            self._allowance.take(len(message.reports) if isinstance(message, Reports) else 1)
+            self._allowance.take(len(message.reports) if isinstance(message, Reports) else OTHER_COST)
             yield message
 
     @property

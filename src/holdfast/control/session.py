@@ -8,12 +8,16 @@ is decoded, noted and acknowledged in one go, without a task.
 import asyncio
 import os
 import socket
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from holdfast.control.intake import JOURNALLED, Allowance, Intake
+from holdfast.control.strangers import FRAME_MAX, HELLO_WITHIN_MS
+from holdfast.model.place import Place
 from holdfast.model.policy import Policy
 from holdfast.model.resources import NODE_MAX, Resources
 from holdfast.wire import frame
@@ -22,6 +26,7 @@ from holdfast.wire.messages import (
     PROTOCOL,
     PROTOCOL_OLDEST,
     Ack,
+    AlsoRunning,
     Beat,
     Challenge,
     FromAgent,
@@ -47,6 +52,8 @@ KEEP_ALIVE = (
 PORT_MAX = (1 << 16) - 1
 LEFT_MS_MAX = 1 << 40
 COUNTED_MAX = 1 << 62  # leaders, sets, epochs: they are counted one by one
+TEXT_MAX = 500  # as in files
+PARTS_MAX = 64  # of a hello
 DEAF_BEATS = 3  # a node that has heard none of our last answers does not count: it will connect anew
 
 log = structlog.get_logger("holdfast.hub")
@@ -66,7 +73,10 @@ class Session(asyncio.Protocol):
         self.policy: Policy | None = None  # that it was told of: leases and beats
         self.planes: tuple[str, ...] = ()  # that it was told of: control planes
         self.log_allowance: Allowance | None = None  # for the ends of running replicas' logs
-        self._reader = frame.Reader(FromAgent, frame.FROM_AGENT_MAX)
+        self._reader = frame.Reader(FromAgent, FRAME_MAX)
+        self._admitted = False  # it has proved whose it is
+        self._rest: asyncio.Future[None] | None = None  # of its hello, while that is not complete
+        self._parts: list[AlsoRunning] = []
         self._transport: asyncio.Transport | None = None
         self.intake = Intake(hub.metrics, hub.clock.monotonic)
         self._paused = False  # reading, by the rate limit
@@ -84,10 +94,12 @@ class Session(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=UNSENT_MAX)
         for level, option, value in KEEP_ALIVE:
             transport.get_extra_info("socket").setsockopt(level, option, value)
-        self.send(Challenge(self.nonce, PROTOCOL, PROTOCOL_OLDEST))
+        self.send(Challenge(self.nonce, PROTOCOL, PROTOCOL_OLDEST, FRAME_MAX))
+        self.hub.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._complete()
         if self._drain is not None:
             self._drain.cancel()
         self.hub.closed(self)
@@ -102,6 +114,8 @@ class Session(asyncio.Protocol):
                 self._receive(message)
                 if self._transport is None:
                     return
+            if not self._admitted and not self.hub.strangers.holds(self, self._reader.held):
+                raise frame.BadFrame("too much that is not complete waits from its address")
         except frame.BadFrame as error:
             log.warning("garbage on the link", node=self.node or "?", peer=self.peer, why=str(error))
             self.close(at_once=True)
@@ -110,17 +124,49 @@ class Session(asyncio.Protocol):
         if type(message) is Beat:
             self._beat(message)
             return
-        _check_numbers(message)
+        _check(message)
         if self.node and isinstance(message, JOURNALLED):
             self.intake.put(message)
             self._pass_on()
         elif self.node:
             self.hub.received(self, message)
         elif type(message) is Hello and self.hello is None:
-            self.hello = message
-            self.hub.greeted(self, message)
+            self._greet(message)
+        elif type(message) is AlsoRunning and self.hello is not None and len(self._parts) < self.hello.more:
+            self._parts.append(message)
+            self._complete()
         else:
             raise frame.BadFrame(f"{type(message).__name__} before it was welcomed")
+
+    def _greet(self, hello: Hello) -> None:
+        self.hello = hello
+        if hello.more and self._transport is not None:
+            self._transport.pause_reading()  # until it has proved whose it is
+        self.hub.strangers.said_hello(self)
+        self.hub.greeted(self, hello)
+
+    async def admit(self) -> Hello:
+        """It has proved whose it is; its hello, when that is complete."""
+        assert self.hello is not None
+        self.hub.strangers.drop(self)
+        self._admitted, self._reader.largest = True, frame.FROM_AGENT_MAX
+        if not self.hello.more or self._transport is None:
+            return self.hello
+        self._transport.resume_reading()
+        self._rest = asyncio.get_running_loop().create_future()
+        self._complete()
+        async with asyncio.timeout(HELLO_WITHIN_MS / 1000):
+            await self._rest
+        names = (self.hello.running, *(part.running for part in self._parts))
+        self._parts.clear()
+        self.hello = replace(self.hello, running=tuple(chain.from_iterable(names)), more=0)
+        return self.hello
+
+    def _complete(self) -> None:
+        lost = self._transport is None
+        if self._rest is not None and not self._rest.done():
+            if lost or (self.hello is not None and len(self._parts) >= self.hello.more):
+                self._rest.set_result(None)
 
     def _pass_on(self) -> None:
         """What the rate limit lets through now. Nothing more is read while much of it waits."""
@@ -174,14 +220,15 @@ class Session(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
 
-def _check_numbers(message: msgspec.Struct) -> None:
+def _check(message: msgspec.Struct) -> None:
     """What a node says of itself is believed and counted with, so it must be something that can be."""
     numbers: tuple[tuple[int, int], ...] = ()
     match message:
         case Hello(capacity=capacity, probe_port=port, obeyed=obeyed, told=told, epoch=epoch):
+            _check_texts(message)
             has, counted = capacity or Resources(), (obeyed, told, epoch)
-            claimed = (has.cpu_milli, has.memory_mib, has.gpu_milli, port, *counted)
-            most = (NODE_MAX.cpu_milli, NODE_MAX.memory_mib, NODE_MAX.gpu_milli, PORT_MAX)
+            claimed = (has.cpu_milli, has.memory_mib, has.gpu_milli, port, message.more, *counted)
+            most = (NODE_MAX.cpu_milli, NODE_MAX.memory_mib, NODE_MAX.gpu_milli, PORT_MAX, PARTS_MAX)
             numbers = tuple(zip(claimed, (*most, *(COUNTED_MAX for _ in counted)), strict=True))
         case Noticed(left_ms=left):
             numbers = ((left, LEFT_MS_MAX),)
@@ -191,3 +238,11 @@ def _check_numbers(message: msgspec.Struct) -> None:
             pass
     if any(not 0 <= number <= most for number, most in numbers):
         raise frame.BadFrame(f"{type(message).__name__} with numbers that cannot be: {numbers}")
+
+
+def _check_texts(hello: Hello) -> None:
+    """They are journalled with each hello, and kept of each node."""
+    place, has = hello.place or Place(""), hello.capacity or Resources()
+    texts = (*msgspec.structs.astuple(place), has.gpu_kind, hello.pool, hello.offer, hello.instance)
+    if any(len(text) > TEXT_MAX for text in texts):
+        raise frame.BadFrame(f"a hello with a text of more than {TEXT_MAX} characters")

@@ -46,7 +46,7 @@ class Token(msgspec.Struct, frozen=True):
     hash: bytes  # SHA-256 of the secret
     role: Role
     note: str = ""
-    pool: str = ""  # JOIN: the only pool it may join; empty: any that takes newcomers
+    pool: str = ""  # JOIN: the only pool it may join; empty: any that does not launch its own nodes
     node: str = ""  # JOIN: the only name it may take; empty: any
     created_at: Instant = 0
     expires_at: Instant = 0  # wall clock; 0: never

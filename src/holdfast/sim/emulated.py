@@ -8,6 +8,8 @@ import asyncio
 import random
 from typing import cast
 
+import msgspec
+
 from holdfast.core.node import Do, Instruction, NodeMachine
 from holdfast.model.event import Ended
 from holdfast.model.node import Answer, Fencing
@@ -22,6 +24,7 @@ from holdfast.wire.messages import (
     PROTOCOL,
     UPGRADE,
     Ack,
+    AlsoRunning,
     Ask,
     Beat,
     Challenge,
@@ -40,6 +43,7 @@ from holdfast.wire.messages import (
 
 REQUEST = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n".encode()
 LEASE_MS = 30_000
+NAMES = 1_000  # in one message
 
 
 class EmulatedFleet:
@@ -80,6 +84,7 @@ class EmulatedAgent(asyncio.Protocol):
         self.instance = f"{node}-1"
         self.protocol = PROTOCOL
         self.lives = True
+        self.also_running: tuple[str, ...] = ()  # that nobody knows of
         self.welcomed = asyncio.Event()
         self.ended = asyncio.Event()  # the connection
         self.refused: Refused | None = None
@@ -156,7 +161,7 @@ class EmulatedAgent(asyncio.Protocol):
                     self.machine.renewed(sent)
             case Challenge(nonce=nonce):
                 self._hello_at = now
-                self.send(self._hello(nonce))
+                self._introduce(self._hello(nonce))
             case Welcome(lease_ms=lease_ms, beat_ms=beat_ms):
                 self.machine.lease_ms = lease_ms
                 self._beat_s = beat_ms / 1000
@@ -182,6 +187,12 @@ class EmulatedAgent(asyncio.Protocol):
                 self.moved = message
             case _:
                 pass
+
+    def _introduce(self, hello: Hello) -> None:
+        rest = [self.also_running[at : at + NAMES] for at in range(0, len(self.also_running), NAMES)]
+        self.send(msgspec.structs.replace(hello, more=len(rest)))
+        for names in rest:
+            self.send(AlsoRunning(names))
 
     def _hello(self, nonce: bytes) -> Hello:
         return Hello(

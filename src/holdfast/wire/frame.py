@@ -28,9 +28,14 @@ class Reader:
 
     def __init__(self, kinds: object, largest: int) -> None:
         self._decode = msgspec.msgpack.Decoder(kinds).decode
-        self._largest = largest
+        self.largest = largest  # bytes of a message; it may be changed between two
         self._parts: list[bytes] = []
         self._have, self._need = 0, LENGTH.size
+
+    @property
+    def held(self) -> int:
+        """Bytes of a message that is not complete yet."""
+        return self._have
 
     def feed(self, data: bytes) -> Iterator[msgspec.Struct]:
         """The messages that are complete now. BadFrame: close the connection."""
@@ -42,8 +47,8 @@ class Reader:
         at, end, self._need = 0, self._have, LENGTH.size
         while end - at >= LENGTH.size:
             (size,) = LENGTH.unpack_from(data, at)
-            if not 0 < size <= self._largest:
-                raise BadFrame(f"a message of {size:,} bytes, at most {self._largest:,} are taken")
+            if not 0 < size <= self.largest:
+                raise BadFrame(f"a message of {size:,} bytes, at most {self.largest:,} are taken")
             if end - at - LENGTH.size < size:
                 self._need += size
                 break

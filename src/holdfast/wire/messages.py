@@ -59,6 +59,13 @@ class Hello(Message, frozen=True):
     obeyed: int = 0  # the highest generation of a leader whose set it took; 0: none yet
     told: int = 0  # the number of that set
     epoch: int = 0  # the highest of any replica that it was ever told to run
+    more: int = 0  # so many `AlsoRunning` follow at once
+
+
+class AlsoRunning(Message, frozen=True):
+    """The rest of `running` of a hello that would be larger than a control plane takes from a stranger."""
+
+    running: tuple[str, ...]
 
 
 class Used(msgspec.Struct, frozen=True, array_like=True):
@@ -139,6 +146,7 @@ class Challenge(Message, frozen=True):
     nonce: bytes
     protocol: int
     oldest: int
+    hello_max: int = 0  # bytes of a frame until the welcome; 0: an older one, which takes its hello in one
 
 
 class Welcome(Message, frozen=True):
@@ -221,11 +229,14 @@ REFUSALS = {
     "pool": "there is no such pool, or it takes no newcomers",
     "gone": "the node was terminated; its name is spent",
     "full": "too many connections wait to be welcomed",
+    "often": "the node says hello too often",
     "ahead": "the node has obeyed a later leader than this control plane knows of",
 }
-FINAL = frozenset(REFUSALS) - {"connected", "full", "ahead"}  # trying again changes nothing
+FINAL = frozenset(REFUSALS) - {"connected", "full", "often", "ahead"}  # trying again changes nothing
 
-FromAgent = Hello | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart | LogEnds
+FromAgent = (
+    Hello | AlsoRunning | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart | LogEnds
+)
 ToAgent = (
     Challenge
     | Welcome
