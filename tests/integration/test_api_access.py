@@ -44,20 +44,22 @@ async def statuses(api: Served, headers: dict[str, str]) -> dict[str, int]:
 async def test_each_role_may_do_what_the_lower_ones_may_and_more() -> None:
     async with served(access=Access()) as api:
         yes, no = 200, 403
-        reads = {"read": yes, "metrics": yes, "plan": yes}
+        reads = {"read": yes, "metrics": yes}
         assert await statuses(api, await api.token(Role.READ)) == {
             **reads,
-            **dict.fromkeys(("apply", "brake", "policy", "tokens", "chaos"), no),
+            **dict.fromkeys(("apply", "plan", "brake", "policy", "tokens", "chaos"), no),
         }
         assert await statuses(api, await api.token(Role.OPERATOR)) == {
             **reads,
             "apply": yes,
+            "plan": yes,
             "brake": yes,
             **dict.fromkeys(("policy", "tokens", "chaos"), no),
         }
         assert await statuses(api, await api.token(Role.ADMIN)) == {
             **reads,
             "apply": yes,
+            "plan": yes,
             "brake": yes,
             "policy": yes,
             "tokens": yes,

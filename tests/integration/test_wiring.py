@@ -152,12 +152,13 @@ from holdfast.model.resources import Resources
 from holdfast.ports.errors import Denied
 
 class Listing(JoinProvider):
-    takes, closed = None, 0
+    takes, closed, asked = None, 0, 0
 
     def __init__(self, settings, credentials):
         self.shut = "shut" in settings
 
     async def offers(self, pool):
+        Listing.asked += 1
         if self.shut:
             raise Denied("nobody gave us credentials")
         return (Offer("large", Place("listing", "here", "z"), Resources(64_000, 65_536)),)
@@ -203,23 +204,19 @@ async def test_a_pool_whose_provider_cannot_be_had_here_is_refused_with_what_to_
         assert (await asked.get("/v1/pools")).json() == []
 
 
-async def test_a_plan_counts_what_providers_offer_and_says_why_it_cannot_ask(
+async def test_a_provider_is_asked_what_it_offers_when_its_pool_is_applied_and_not_by_a_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It said that there is no offer, though nobody had asked for one."""
     async with asking(tmp_path, monkeypatch) as asked:
-        open_ = (await asked.post("/v1/plan", content=POOL + "listing" + SERVICE)).json()
-        assert open_["changes"][0] == "pool p: would be created"
-        assert "LaunchNode" in [step["action"] for step in open_["steps"]]
         shut = POOL + "listing\nsettings: { shut: true }" + SERVICE
         planned = (await asked.post("/v1/plan", content=shut)).json()
-        assert "could not be asked what it offers" in planned["changes"][0]
-        assert "nobody gave us credentials" in planned["changes"][0]
+        assert "its provider was not contacted: its settings are not applied" in planned["changes"][0]
         (waits,) = planned["pending"]
         assert "is not known" in waits
         assert "no offer" not in waits
         assert "join by themselves" not in waits
-        assert sys.modules["listing"].Listing.closed >= 3, "what was made for a look is let go again"
+        assert sys.modules["listing"].Listing.asked == 0
+        assert sys.modules["listing"].Listing.closed == 1, "what was made for a look is let go again"
         assert (await asked.post("/v1/apply", content=shut)).status_code == 200
 
         async def told(kind: str, name: str) -> str:

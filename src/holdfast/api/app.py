@@ -42,6 +42,7 @@ ROUTERS = (
     writes.router,
     writes.heard,
     writes.dry,
+    writes.supply,
     again.router,
     again.looks,
     orders.router,

@@ -109,6 +109,12 @@ class Operate(Open):
     leads = True
 
 
+class Rehearse(Read):
+    """What an order would come to. It shows more than reading does: what stays as it is was guessed right."""
+
+    least = Role.OPERATOR
+
+
 class Signalling(Operate):
     """What a service scales by: also by machines that may do nothing else."""
 

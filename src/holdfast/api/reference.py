@@ -12,9 +12,9 @@ The contract is under `/v1`; `/openapi.json` has all of it for programs. Instant
 durations milliseconds, money micro-dollars (a millionth of a dollar).
 
 **Who may ask.** A token goes into the header `Authorization: Bearer TOKEN`. Each endpoint below names the
-roles that it takes. `read` looks; `operator` also applies, drains and deletes; `admin` does all the rest. A
-token of the role `gateway` is for `holdfast gateway --control`, one of the role `signals` posts signals, and
-neither reads anything else. A control plane on loopback that was started without
+roles that it takes. `read` looks; `operator` also plans, applies, drains and deletes workloads; `admin` does
+all the rest: tokens, pools, the policy. A token of the role `gateway` is for `holdfast gateway --control`,
+one of the role `signals` posts signals, and neither reads anything else. A control plane on loopback that was started without
 tokens takes none, and refuses what a web page from elsewhere sends.
 
 **Who answers.** Every control plane answers reads. What takes the leader is sent on to it with a 307 and its

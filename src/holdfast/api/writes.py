@@ -5,7 +5,6 @@ append: all of them, or none. What an apply means for something that is there al
 say; nothing is decided here.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -15,15 +14,14 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api import shapes
+from holdfast.api import admins, shapes
 from holdfast.api.bodies import Scale, Signals
 from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisRole, give
-from holdfast.api.gate import JSON, Operate, Read, Signalling, media_type
+from holdfast.api.gate import JSON, Administer, Operate, Rehearse, Signalling, media_type
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
 from holdfast.control import trial
 from holdfast.control.plane import Plane
-from holdfast.control.trial import Found
 from holdfast.core import dependencies, differences, revise
 from holdfast.core.explain_scale import scale_of
 from holdfast.core.preview import Preview, preview, twin
@@ -31,7 +29,6 @@ from holdfast.core.signals import SOURCES_MAX, true
 from holdfast.files.workload import Wanted, documents
 from holdfast.model.event import (
     Event,
-    OffersListed,
     PolicyApplied,
     PoolApplied,
     PoolDeleted,
@@ -49,11 +46,13 @@ from holdfast.ports.registry import Role
 TEXT_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/plain", "")
 SENT = "what was sent"
 FileName = Annotated[str, Query(max_length=253, description="what problems call it")]
+NOT_ASKED = "its settings are not applied yet"
 TAKES = "a workload file: documents of workloads, pools and a policy; as JSON an object or a list of them"
 
 router = APIRouter(prefix="/v1", route_class=Operate, tags=["what is wanted"])
 heard = APIRouter(prefix="/v1", route_class=Signalling, tags=["what is wanted"])
-dry = APIRouter(prefix="/v1", route_class=Read, tags=["what is wanted"])
+dry = APIRouter(prefix="/v1", route_class=Rehearse, tags=["what is wanted"])
+supply = APIRouter(prefix="/v1", route_class=Administer, tags=["what is wanted"])
 
 
 class Change(NamedTuple):
@@ -70,15 +69,14 @@ class Change(NamedTuple):
 async def apply(
     request: Request, edge: ThisEdge, role: ThisRole, actor: ThisActor, file: FileName = SENT
 ) -> Response:
+    """Pools, and the policy, take an admin, unless they stay as they are."""
     wanted = await _sent(request, edge, file)
-    if any(isinstance(each, Policy) for each in wanted) and role is not Role.ADMIN:
-        raise Refused(
-            403, "the policy is an admin's to change", "nothing was changed; leave that document out"
-        )
-    await _insist_on_usable(edge.plane, wanted)
+    if role is Role.ADMIN:  # nobody else gets a pool in that is not there already
+        await _insist_on_usable(edge.plane, wanted)
     async with edge.writing:
         changes = list(_changes(edge.plane.world, wanted, edge.plane.now(), actor))
         events = [change.event for change in changes if change.event is not None]
+        admins.insist(role, events)
         if events:
             await edge.plane.tell(*events)
     return give([change.applied for change in changes])
@@ -90,25 +88,24 @@ async def apply(
     openapi_extra=takes_text(TAKES),
     **gives(shapes.Preview, "decided by the real loop on a copy of the world; nothing changes", 409),
 )
-async def plan(request: Request, edge: ThisEdge, file: FileName = SENT) -> Response:
-    wanted = await _sent(request, edge, file)
-    asked = await _asked(edge.plane, wanted)
+async def plan(request: Request, edge: ThisEdge, role: ThisRole, file: FileName = SENT) -> Response:
+    """It takes who may apply it. A provider is not contacted for it: what is known of its offers counts."""
+    wanted, plane = await _sent(request, edge, file), edge.plane
+    refused = await _refused(plane, wanted) if role is Role.ADMIN else {}
+    unknown = [each.name for each in wanted if isinstance(each, Pool) and _is_of_new_settings(plane, each)]
     changes: list[Change] = []
 
     def run() -> Callable[[], Preview]:
-        world, now = edge.plane.world, edge.plane.now()
+        world, now = plane.world, plane.now()
         changes.extend(_changes(world, wanted, now))
         events = [change.event for change in changes if change.event is not None]
-        heard = ((name, each.offers) for name, each in asked.items() if each.offers is not None)
-        events += [OffersListed(at=now, pool=name, offers=offers) for name, offers in heard]
-        known = {name: why for name, why in edge.plane.unlisted.items() if name not in asked}
-        unlisted = known | {name: each.unasked for name, each in asked.items() if each.unasked}
-        return partial(preview, twin(world), events, now, unlisted)
+        admins.insist(role, events)
+        return partial(preview, twin(world), events, now, plane.unlisted | dict.fromkeys(unknown, NOT_ASKED))
 
     found = await edge.think(run)
     return give(
         shapes.Preview(
-            changes=[_in_words(change.applied, asked) for change in changes],
+            changes=[_in_words(change.applied, refused, unknown) for change in changes],
             steps=[shapes.Step(step.action, step.subject, step.text, step.why) for step in found.steps],
             pending=list(found.pending),
             cautions=list(found.cautions),
@@ -116,32 +113,39 @@ async def plan(request: Request, edge: ThisEdge, file: FileName = SENT) -> Respo
     )
 
 
-def _in_words(applied: shapes.Applied, asked: Mapping[str, Found]) -> str:
+def _is_of_new_settings(plane: Plane, pool: Pool) -> bool:
+    """Its provider would have to be asked with what is not applied: nobody does that for a dry run."""
+    state = plane.world.pool_states.get(pool.name)
+    if not pool.lists_offers:
+        return False
+    if state is None or state.deleted_at:
+        return True
+    old = plane.world.pools[pool.name]
+    return (old.provider, old.settings) != (pool.provider, pool.settings)
+
+
+def _in_words(applied: shapes.Applied, refused: Mapping[str, str], unknown: Iterable[str]) -> str:
     """Of a dry run: nothing has been done."""
     what = f" ({', '.join(applied.changes)})" if applied.changes else ""
     would = {"unchanged": "would stay as it is"}.get(applied.outcome, f"would be {applied.outcome}")
-    found = asked.get(applied.name, Found()) if applied.kind == "pool" else Found()
-    if found.refused:
-        return f"{applied.kind} {applied.name}: would be refused: {found.refused}"
-    if found.unasked:
-        what += f"; its provider could not be asked what it offers, so only its file counts: {found.unasked}"
+    if applied.kind == "pool" and applied.name in refused:
+        return f"{applied.kind} {applied.name}: would be refused: {refused[applied.name]}"
+    if applied.kind == "pool" and applied.name in unknown:
+        what += f"; its provider was not contacted: {NOT_ASKED}; only the offers that are known count"
     return f"{applied.kind} {applied.name}: {would}{what}"
 
 
-async def _asked(plane: Plane, wanted: Iterable[Wanted]) -> dict[str, Found]:
-    """What providers say of these pools, all of them at once."""
-    pools = [each for each in wanted if isinstance(each, Pool)]
-    found = await asyncio.gather(*(trial.offered(plane.look, pool) for pool in pools))
-    return {pool.name: each for pool, each in zip(pools, found, strict=True)}
+async def _refused(plane: Plane, wanted: Iterable[Wanted]) -> dict[str, str]:
+    """Pools that can never have a node here, and why. One that is there already may be left as it is."""
+    fresh = [each for each in wanted if isinstance(each, Pool) and plane.world.pools.get(each.name) != each]
+    found = {pool.name: await trial.refusal(plane.look, pool) for pool in fresh}
+    return {name: why for name, why in found.items() if why}
 
 
 async def _insist_on_usable(plane: Plane, wanted: Iterable[Wanted]) -> None:
-    """A pool that can never have a node here. One that is there already may be left as it is."""
-    fresh = [each for each in wanted if isinstance(each, Pool) and plane.world.pools.get(each.name) != each]
-    wrong = [(pool, await trial.usable(plane.look, pool)) for pool in fresh]
-    problems = [f"pool {pool.name}: {found.refused}" for pool, found in wrong if found.refused]
+    problems = [f"pool {name}: {why}" for name, why in (await _refused(plane, wanted)).items()]
     if problems:
-        hint = "nothing was changed; put it right where the control plane runs, then start that anew"
+        hint = "nothing was changed; put it right where the control plane runs"
         raise Refused(409, "a provider cannot be had here", hint, problems=problems)
 
 
@@ -213,7 +217,7 @@ def _plain_change(
 # one pool
 
 
-@router.delete(
+@supply.delete(
     "/pools/{name}",
     summary="Empty its nodes, let them go, and forget it",
     **gives(shapes.Applied, "when it is journalled; it is in the list until its nodes are gone", 404, 409),

@@ -17,7 +17,7 @@ class Role(enum.StrEnum):
     others are for one kind of machine each, and let it read nothing else."""
 
     ADMIN = "admin"  # tokens, policy, pools, chaos
-    OPERATOR = "operator"  # apply, delete, drain, cordon
+    OPERATOR = "operator"  # plan, apply and delete workloads; drain, cordon
     READ = "read"
     GATEWAY = "gateway"  # what `holdfast gateway --control` needs
     SIGNALS = "signals"  # post what services scale by
