@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from holdfast.api.access import Access
 from holdfast.api.app import close, create_app
 from holdfast.api.edge import Edge
+from holdfast.api.token_limits import TokenLimits
 from holdfast.control.plane import Plane
 from holdfast.ports.registry import Role, Token
 from holdfast.wire.identity import hashed
@@ -87,13 +88,14 @@ async def served(
     name: str = "cp-1",
     access: Access | None = None,
     leads: bool = True,
+    limits: TokenLimits = TokenLimits(),
 ) -> AsyncIterator[Served]:
     """With agents of these names, emulated over real connections."""
     world = world or World()
     apps: list[FastAPI] = []
 
     def make(plane: Plane) -> FastAPI:
-        apps.append(create_app(plane, access=access or Access(open=True)))
+        apps.append(create_app(plane, access=access or Access(open=True), limits=limits))
         return apps[0]
 
     async with world.plane(name, app=make) as plane:

@@ -28,6 +28,7 @@ from holdfast.adapters.stores import SqlStore, open_store, sqlite_path
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import LOCAL, Access
 from holdfast.api.app import close, create_app
+from holdfast.api.token_limits import TokenLimits
 from holdfast.control import mark
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
@@ -75,6 +76,7 @@ class Settings:
     leaving: Leaving | None = None  # all that was launched ends with us
     new_fleet: bool = False  # begin anew where there was one
     leader_ttl_ms: Millis = LEADER_TTL_MS  # unless it is renewed, a leadership ends after this
+    limits: TokenLimits = TokenLimits()  # of one token
 
 
 def check(settings: Settings) -> None:
@@ -202,7 +204,7 @@ async def _marking(settings: Settings, plane: Plane, fleet: str) -> AsyncIterato
 async def _running(
     settings: Settings, plane: Plane, listener: socket.socket, providers: "Providers"
 ) -> AsyncIterator[None]:
-    app = create_app(plane, access=Access(open=not settings.tokens))
+    app = create_app(plane, access=Access(open=not settings.tokens), limits=settings.limits)
     server = Server(
         uvicorn.Config(
             app,

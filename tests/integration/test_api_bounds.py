@@ -1,6 +1,7 @@
 """What one client may cost: answers that nobody reads, and thoughts that nobody waits for any more."""
 
 import asyncio
+import contextlib
 import socket
 import threading
 from contextlib import closing
@@ -8,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.api import access, gate, writes
+from holdfast.api import access, gate, streams, token_limits, writes
+from holdfast.api.token_limits import TokenLimits
 from holdfast.control import front
 from holdfast.ports.errors import Unreachable
-from holdfast.ports.registry import Role
-from tests.planes import World, until, within
-from tests.served import WEB, YAML, answered, served
+from holdfast.ports.registry import Role, Token
+from holdfast.sim.registry import SimRegistry
+from holdfast.wire.identity import hashed
+from tests.planes import PATIENCE_S, World, until, within
+from tests.served import WEB, YAML, Served, answered, bearer, served
 
 ASK = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -121,6 +125,105 @@ async def test_a_stream_does_not_outlive_its_token(monkeypatch: pytest.MonkeyPat
             answered(await house.client.delete("/v1/tokens/id-read-0", headers=admin), 200)
             await within(anext(pieces, None), 5)
         await until(lambda: house.edge.streams.open == 0)
+
+
+@pytest.mark.parametrize(("role", "path"), [(Role.READ, "/v1/events"), (Role.GATEWAY, "/v1/gateway/watch")])
+async def test_wrong_tokens_from_its_address_do_not_keep_the_stream_of_a_revoked_token_alive(
+    role: Role, path: str
+) -> None:
+    async with served(access=access.Access()) as house, asyncio.TaskGroup() as group:
+        reader = {**await house.token(role), "accept": "text/event-stream"}
+        flood = group.create_task(wrong_tokens(house))
+        async with house.client.stream("GET", path, headers=reader) as response:
+            assert response.status_code == 200
+            await until(lambda: house.edge.access._failures._used)
+            assert await house.world.registry.revoke(f"id-{role}-0")  # by another control plane
+            async with asyncio.timeout(PATIENCE_S):
+                async for _ in response.aiter_bytes():
+                    pass
+        assert (await house.client.get("/v1/status", headers=reader)).status_code in (401, 403, 429)
+        flood.cancel()
+
+
+async def wrong_tokens(house: Served) -> None:
+    """A hundred a second: the budget of failed attempts of this address stays empty."""
+    for number in range(100_000):
+        await house.client.get("/v1/status", headers=bearer(f"wrong-{number}"))
+        await asyncio.sleep(0.01)
+
+
+async def test_however_many_streams_a_token_has_it_is_looked_up_once_a_second() -> None:
+    now, asked = [1_000.0], 0
+    registry = SimRegistry()
+    await registry.add(Token("t", hashed("secret"), Role.READ))
+    known = access.Access(clock=lambda: now[0])
+    find = registry.find
+
+    async def counting(digest: bytes) -> Token | None:
+        nonlocal asked
+        asked += 1
+        return await find(digest)
+
+    registry.find = counting  # type: ignore[method-assign]
+    for _ in range(4):
+        now[0] += 0.5
+        assert all(await asyncio.gather(*(known._stands(hashed("secret"), registry) for _ in range(200))))
+    assert asked <= 200 + 1, "the first time nobody has looked yet; then once a second"
+    assert await registry.revoke("t")
+    now[0] += 1.0
+    await known._stands(hashed("secret"), registry)
+    assert not await known._stands(hashed("secret"), registry)
+
+
+async def test_a_token_has_its_share_of_the_streams_and_the_last_places_are_for_gateways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "OPEN_MAX", 12)
+    monkeypatch.setattr(streams, "KEPT_FOR_GATEWAYS", 4)
+    limits = TokenLimits(streams=3)
+    async with served(access=access.Access(), limits=limits) as house, contextlib.AsyncExitStack() as open:
+        reader = {**await house.token(Role.READ), "accept": "text/event-stream"}
+        other = {**await house.token(Role.OPERATOR), "accept": "text/event-stream"}
+        gateway = {**await house.token(Role.GATEWAY), "accept": "text/event-stream"}
+        for _ in range(3):
+            await begun(house, open, "/v1/events", reader)
+        refused = await house.client.get("/v1/events", headers=reader)
+        assert "3 streams are open with this token" in answered(refused, 429)["detail"]
+        assert refused.headers["retry-after"]
+        await begun(house, open, "/v1/events", other)
+        house.edge.streams.per_token = streams.OPEN_MAX
+        for _ in range(streams.OPEN_MAX - streams.KEPT_FOR_GATEWAYS - house.edge.streams.open):
+            await begun(house, open, "/v1/events", reader)
+        answered(await house.client.get("/v1/events", headers=other), 503)
+        await begun(house, open, "/v1/gateway/watch", gateway)
+
+
+async def begun(house: Served, open: contextlib.AsyncExitStack, path: str, headers: dict[str, str]) -> None:
+    before = house.edge.streams.open
+    response = await open.enter_async_context(house.client.stream("GET", path, headers=headers))
+    assert response.status_code == 200
+    await until(lambda: house.edge.streams.open > before)
+
+
+async def test_a_token_that_asks_too_often_waits_and_another_does_not() -> None:
+    async with served(access=access.Access(), limits=TokenLimits(requests_per_s=2.0)) as house:
+        house.edge.rates._clock = lambda: 0.0
+        reader, other = await house.token(Role.READ), await house.token(Role.OPERATOR)
+        found = [(await house.client.get("/v1/nodes", headers=reader)).status_code for _ in range(12)]
+        assert found == [200] * 10 + [429] * 2
+        refused = await house.client.get("/v1/nodes", headers=reader)
+        assert "2 requests a second with the token id-read-0" in answered(refused, 429)["detail"]
+        assert refused.headers["retry-after"] == "1"
+        await house.get("/v1/nodes", headers=other)
+        house.edge.rates._clock = lambda: 1.0
+        await house.get("/v1/nodes", headers=reader)
+
+
+def test_what_tokens_have_asked_is_remembered_within_bounds() -> None:
+    rates = token_limits.Rates(1.0, clock=lambda: 0.0)
+    for number in range(token_limits.TOKENS_KEPT + 10):
+        rates.take(access.Admitted(Role.READ, "", f"token-{number}"))
+    assert len(rates._used) == token_limits.TOKENS_KEPT
 
 
 @pytest.mark.parametrize("path", ["/v1/apply", "/v1/plan"])

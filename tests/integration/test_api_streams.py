@@ -227,6 +227,7 @@ async def test_streams_end_when_the_control_plane_closes_and_none_begins_then() 
 
 async def test_there_are_only_so_many_streams_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "OPEN_MAX", 2)
+    monkeypatch.setattr(streams, "KEPT_FOR_GATEWAYS", 0)
     async with served() as api:
         async with following(api, since=0) as one, following(api, since=0) as two:
             await take(one, 1)

@@ -8,6 +8,10 @@ Guessing a token of 256 bits is hopeless. What failed attempts can do is keep th
 client has a small budget of them. A token that was good before is never held up by the failures of a
 neighbour behind the same address.
 
+A stream goes on after its request was let in, so its token is looked up again, all the while and in the
+registry itself: the budget of failed attempts plays no part in it, or a client could keep a revoked token
+alive by bringing wrong ones. However many streams a token has, it is looked up once a second.
+
 Without tokens (`open`, the default on loopback) there is still one stranger to keep out: a web page in a
 browser on this machine can send requests to loopback. A browser says where a page came from, and by which
 name it was led here; whatever does not come from here is refused.
@@ -30,7 +34,8 @@ from holdfast.ports.registry import Registry, Role, Token
 from holdfast.wire.identity import hashed
 
 BELIEVED_S = 5.0
-LOOK_AGAIN_S = 10.0  # at the token of a stream
+LOOK_AGAIN_S = 0.5  # at the token of a stream, and in the registry when it was not seen there
+STREAM_BELIEVED_S = 1.0  # for so long; so a stream ends within 1.5 s of its token, and a look-up
 TOKENS_KEPT = 1_024
 TOKEN_LENGTH_MAX = 512
 
@@ -57,6 +62,7 @@ class Admitted(msgspec.Struct, frozen=True):
 class Believed(msgspec.Struct):
     token: Token
     until: float
+    seen: float  # when it was looked up
 
 
 class Access:
@@ -81,14 +87,13 @@ class Access:
         return Admitted(role, token.name, token.id, token.project)
 
     async def _token(self, request: Request, registry: Registry, ask: str) -> Token:
-        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        secret = secret.strip()
-        if not secret or scheme.lower() != "bearer":
+        secret = _secret(request)
+        if not secret:
             raise unauthorized("a token is needed", BRING)
         if len(secret) > TOKEN_LENGTH_MAX:
             raise unauthorized("this is no token of ours", ask)
         token = await self._find(hashed(secret), registry, client_of(request), ask)
-        if token.expires_at and token.expires_at <= time.time_ns() // 1_000_000:
+        if expired(token):
             raise unauthorized(f"the token {token.id} has expired", ask)
         return token
 
@@ -99,27 +104,41 @@ class Access:
             return known.token
         if known is None:
             self._failures.check(client, now)
-        token = await registry.find(digest)
-        if token is None or not hmac.compare_digest(token.hash, digest):
-            self._believed.pop(digest, None)
+        found = self._found(digest, await registry.find(digest), now)
+        if found is None:
             self._failures.add(client, now)
             raise unauthorized("the token is not known, or was revoked", ask)
-        self._believed[digest] = Believed(token, now + BELIEVED_S)
+        return found.token
+
+    def _found(self, digest: bytes, token: Token | None, now: float) -> Believed | None:
+        """What the registry answered is remembered."""
+        if token is None or not hmac.compare_digest(token.hash, digest):
+            self._believed.pop(digest, None)
+            return None
+        found = self._believed[digest] = Believed(token, now + BELIEVED_S, now)
         if len(self._believed) > TOKENS_KEPT:
             self._believed.popitem(last=False)
-        return token
+        return found
 
-    async def lapsed(self, request: Request, registry: Registry, least: Role, here: str) -> None:
-        """Returns when whoever asked would not be let in any more: no stream outlives its token."""
+    async def lapsed(self, request: Request, registry: Registry) -> None:
+        """Returns when the token of this stream is revoked or expired."""
+        digest = hashed(_secret(request)) if not self.open else b""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
             try:
-                await self.admit(request, registry, least, here)
-            except Refused as refused:
-                if refused.status_code in (401, 403):
+                if digest and not await self._stands(digest, registry):
                     return
             except PortError:
                 continue  # nobody can say
+
+    async def _stands(self, digest: bytes, registry: Registry) -> bool:
+        now = self._clock()
+        known = self._believed.get(digest)
+        if known is None or now - known.seen >= STREAM_BELIEVED_S:
+            if known is not None:
+                known.seen = now  # the other streams of this token need not look too
+            known = self._found(digest, await registry.find(digest), now)
+        return known is not None and not expired(known.token)
 
     def forget(self, token_id: str) -> None:
         """It was revoked here: no reason to believe it any longer."""
@@ -150,6 +169,16 @@ class Failures:
     def _now_used(self, client: str, now: float) -> float:
         used, at = self._used.get(client, (0.0, now))
         return max(0.0, used - FORGIVEN_PER_S * (now - at))
+
+
+def _secret(request: Request) -> str:
+    """What was brought; empty: nothing that could be a token."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def expired(token: Token) -> bool:
+    return 0 < token.expires_at <= time.time_ns() // 1_000_000
 
 
 def unauthorized(detail: str, hint: str) -> Refused:

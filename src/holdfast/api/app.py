@@ -32,6 +32,7 @@ from holdfast.api import (
 from holdfast.api.access import Access
 from holdfast.api.edge import Edge
 from holdfast.api.gate import Open
+from holdfast.api.token_limits import TokenLimits
 from holdfast.control.plane import Plane
 
 ROUTERS = (
@@ -80,9 +81,9 @@ class Api(FastAPI):
         return self.openapi_schema
 
 
-def create_app(plane: Plane, *, access: Access) -> FastAPI:
+def create_app(plane: Plane, *, access: Access, limits: TokenLimits = TokenLimits()) -> FastAPI:
     app = Api()
-    app.state.edge = Edge(plane, access)
+    app.state.edge = Edge(plane, access, limits)
     return app
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from holdfast.api.access import Access, Admitted
 from holdfast.api.fronts import Fronts
 from holdfast.api.streams import Streams
+from holdfast.api.token_limits import Rates, TokenLimits
 from holdfast.control.plane import NotLeading, Plane
 from holdfast.ports.registry import Role
 
@@ -40,9 +41,10 @@ class Writing:
 
 
 class Edge:
-    def __init__(self, plane: Plane, access: Access) -> None:
+    def __init__(self, plane: Plane, access: Access, limits: TokenLimits = TokenLimits()) -> None:
         self.plane, self.access = plane, access
-        self.streams = Streams()
+        self.rates = Rates(limits.requests_per_s)
+        self.streams = Streams(limits.streams)
         self.fronts = Fronts()
         self.writing = Writing(plane)
         self._thinking = asyncio.Lock()

@@ -65,10 +65,11 @@ class Open(APIRoute):
     async def _through(self, request: Request, handler: Handler) -> Response:
         edge = edge_of(request)
         if self.least is not None:
-            asked = request, edge.plane.registry, self.least, edge.plane.url
-            admitted = await edge.access.admit(*asked)
+            registry = edge.plane.registry
+            admitted = await edge.access.admit(request, registry, self.least, edge.plane.url)
+            edge.rates.take(admitted)
             request.state.admitted = admitted
-            request.state.lapsed = partial(edge.access.lapsed, *asked)
+            request.state.lapsed = partial(edge.access.lapsed, request, registry)
         if self.leads and not edge.plane.leading:
             return await sent_on(request, edge)
         if self.shows:

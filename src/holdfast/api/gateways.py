@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api import shapes
-from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
+from holdfast.api.edge import Edge, ThisEdge, ThisPlane, Whoever, give
 from holdfast.api.gate import Fronting, check_type
 from holdfast.api.history import AS_STREAM, SSE
 from holdfast.api.problems import Refused
@@ -41,14 +41,14 @@ router = APIRouter(prefix="/v1/gateway", route_class=Fronting, tags=["for gatewa
     summary="All that a gateway goes by: once, or as a stream whenever it changes",
     **gives(View, "services with their ready replicas, keys with their hashes, limits", also=AS_STREAM),
 )
-async def watch(request: Request, edge: ThisEdge) -> Response:
+async def watch(request: Request, edge: ThisEdge, who: Whoever) -> Response:
     """A stream begins with an event `view`, all of it. Each `change` after it has a number one higher than
     the last, and says what is new, other or gone."""
     if SSE not in request.headers.get("accept", ""):
         edge.fronts.look(edge.plane.world, edge.plane.length)
         return Response(edge.fronts.whole(), media_type="application/json")
-    edge.streams.check_room()
-    return Stream(edge.streams, _stream(edge), SSE, request.state.lapsed)
+    edge.streams.check_room(who.token, watch=True)
+    return Stream(edge.streams, _stream(edge), SSE, request.state.lapsed, token=who.token, watch=True)
 
 
 async def _stream(edge: Edge) -> AsyncGenerator[bytes]:

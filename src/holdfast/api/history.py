@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api import shapes, views
-from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
+from holdfast.api.edge import Edge, ThisEdge, ThisPlane, Whoever, give
 from holdfast.api.gate import Read
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.reads import Filter
@@ -71,6 +71,7 @@ class Kind(StrEnum):
 async def events(
     request: Request,
     edge: ThisEdge,
+    who: Whoever,
     node: Filter = "",
     workload: Filter = "",
     since: Annotated[
@@ -95,10 +96,10 @@ async def events(
             limit=limit,
         )
         return give([views.line(each) for each in told])
-    edge.streams.check_room()
+    edge.streams.check_room(who.token)
     seq, skip = _begin_at(edge.plane, last_event_id, since)
     source = _stream(edge, About(node, workload), seq, skip)
-    return Stream(edge.streams, source, SSE, request.state.lapsed)
+    return Stream(edge.streams, source, SSE, request.state.lapsed, token=who.token)
 
 
 def _begin_at(plane: Plane, last_event_id: str | None, since: int | None) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api.edge import ThisEdge
+from holdfast.api.edge import ThisEdge, Whoever
 from holdfast.api.gate import ReadFromLeader
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives_text
@@ -44,6 +44,7 @@ router = APIRouter(prefix="/v1", route_class=ReadFromLeader, tags=["what happene
 async def log(
     request: Request,
     edge: ThisEdge,
+    who: Whoever,
     replica: Annotated[str, Query(max_length=253, description="such as web/0.3")],
     tail_bytes: Annotated[
         int | None, Query(ge=1, le=TAIL_MAX, description="only the last so many; without: all that is kept")
@@ -58,7 +59,7 @@ async def log(
         raise Refused(
             422, "an answer begins at `offset` or with the last `tail_bytes`", "leave one of them out"
         )
-    edge.streams.check_room()
+    edge.streams.check_room(who.token)
     plane = edge.plane
     try:
         found = await plane.open_log(replica, offset=offset, last=tail_bytes or 0, follow=follow)
@@ -66,8 +67,15 @@ async def log(
         known = plane.world.replicas
         siblings = [id for id in known if id.startswith(replica.partition("/")[0] + "/")]
         raise unknown("replica", replica, siblings or known) from None
-    lapsed = request.state.lapsed
-    stream = Stream(edge.streams, _plainly(found.parts), TEXT, lapsed, whole=True, closed=found.close)
+    stream = Stream(
+        edge.streams,
+        _plainly(found.parts),
+        TEXT,
+        request.state.lapsed,
+        token=who.token,
+        whole=True,
+        closed=found.close,
+    )
     if found.note:
         stream.headers[NOTE] = found.note
     if found.start is not None:

@@ -70,11 +70,15 @@ def answer(
     return Response(msgspec.json.encode(shape), status, headers, MEDIA_TYPE)
 
 
+def refused(error: Refused) -> Response:
+    return answer(error.status_code, error.detail, error.hint, error.problems, error.headers)
+
+
 def explained(error: Exception) -> Response | None:
     """The answer to an error that we know; None: it is our own fault."""
     match error:
         case Refused():
-            return answer(error.status_code, error.detail, error.hint, error.problems, error.headers)
+            return refused(error)
         case HTTPException(status_code=404):
             return answer(404, "there is nothing at this path", LOOK)
         case HTTPException(status_code=405):

@@ -26,7 +26,7 @@ WHY = {
     413: "the body is larger than 4 MiB",
     415: "the type of the body is not one that this takes",
     422: "the request is not as it should be; `problems` says where",
-    429: "too many failed attempts",
+    429: "too many failed attempts, or too much at once for one token",
     500: "a fault of holdfast",
     502: "whoever had to be asked refused",
     503: "not now: nobody leads, the store does not answer, or too much is going on",

@@ -34,6 +34,21 @@ LeaderTimeout = Annotated[
     ),
 ]
 
+TokenRate = Annotated[
+    float,
+    typer.Option(
+        "--token-rate",
+        metavar="N",
+        min=1,
+        max=100_000,
+        help="Rate limit: requests a second of one token; of a gateway's, ten times as many.",
+    ),
+]
+TokenStreams = Annotated[
+    int,
+    typer.Option("--token-streams", metavar="N", min=1, max=192, help="Open streams of one token."),
+]
+
 
 def serve(
     host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
@@ -57,6 +72,8 @@ def serve(
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS or tokens.")
     ] = False,
     leader_timeout: LeaderTimeout = 3,
+    token_rate: TokenRate = 100,
+    token_streams: TokenStreams = 32,
     new_fleet: NewFleet = False,
     log_json: Annotated[
         bool | None, typer.Option("--log-json/--log-text", help="JSON unless on a terminal.")
@@ -67,6 +84,7 @@ def serve(
     import asyncio
 
     from holdfast import wiring
+    from holdfast.api.token_limits import TokenLimits
     from holdfast.cli import log_lines
 
     log_lines.set_up(json=log_json)
@@ -83,6 +101,7 @@ def serve(
         insecure=insecure,
         new_fleet=new_fleet,
         leader_ttl_ms=round(leader_timeout * 1000),
+        limits=TokenLimits(token_rate, token_streams),
     )
 
     async def work(stop: asyncio.Event) -> None:
