@@ -14,6 +14,8 @@ from holdfast.core.gateway.purse import Purse
 from holdfast.core.gateway.replicas import Replica
 from holdfast.core.gateway.told import ReplicaSpec
 from holdfast.gateway import down as downs
+from holdfast.gateway.addresses import Addresses
+from holdfast.gateway.buffers import Buffers
 from holdfast.gateway.counts import Counts
 from holdfast.gateway.down import OURS, Down
 from holdfast.gateway.exchange import Exchange
@@ -64,6 +66,8 @@ class Notes:
         self.connections_max = 100
         self.wanted = SimpleNamespace(head_within_s=10.0, body_within_s=300.0, idle_s=75.0)
         self.downs: set[Down] = set()
+        self.addresses = Addresses(1_000)
+        self.buffers = Buffers(body_max, body_max, body_max)
         self.counts = Counts()
         self.closing = False
         self.purse = Purse("twin", {}, 1.0)
@@ -75,6 +79,15 @@ class Notes:
 
     def now(self) -> float:
         return self.time
+
+    def opened(self, down: Down) -> None:
+        self.downs.add(down)
+
+    def closed(self, down: Down) -> None:
+        self.downs.discard(down)
+
+    def refused_at_head(self, down: Down) -> None:
+        """It knows nobody, and leads everywhere."""
 
     def next_id(self) -> bytes:
         return b"id"

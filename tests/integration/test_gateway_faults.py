@@ -489,7 +489,7 @@ SMUGGLED = {
     "a space before the colon": f"POST {CHAT} HTTP/1.1\r\nhost : a\r\n\r\n",
     "another coding": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "chunks in 1.0": f"POST {CHAT} HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    "a bad chunk size": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    "a bad chunk size": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\n{AUTH}transfer-encoding: chunked\r\n\r\n"
     "0x1\r\na\r\n0\r\n\r\n",
     "no host": f"POST {CHAT} HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
     "two hosts": f"POST {CHAT} HTTP/1.1\r\nhost: a\r\nhost: b\r\ncontent-length: 0\r\n\r\n",

@@ -55,10 +55,40 @@ def test_a_request_is_answered_whatever_comes_after_it() -> None:
 
 
 def test_another_protocol_is_refused_once() -> None:
-    worker, wire = heard([b"GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"])
+    worker, wire = heard([b"GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"])
     assert worker.requests == []
     assert wire.written.startswith(b"HTTP/1.1 501 ")
     assert worker.counts.by_status == {501: 1}
+
+
+OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\nhost: h\r\n"
+GET_OFFER = b"GET /a HTTP/1.1\r\n%b\r\n" % OFFER
+POST_OFFER = b"POST /b HTTP/1.1\r\n%bcontent-length: 5\r\n\r\nhello" % OFFER
+CHUNKED_OFFER = b"POST /c HTTP/1.1\r\n%btransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n" % OFFER
+
+
+@pytest.mark.parametrize("cut", [None, 1, 40, 160])
+def test_who_offers_http_2_is_answered_in_http_1(cut: int | None) -> None:
+    """Java's HttpClient does so with each first request of a connection, and was told 501."""
+    offers = (GET_OFFER, POST_OFFER, GET % b"d", CHUNKED_OFFER, POST_OFFER, GET_OFFER)
+    pieces = [offer if cut is None else offer[:cut] for offer in offers]
+    rests = [b"" if cut is None else offer[cut:] for offer in offers]
+    both = [piece for pair in zip(pieces, rests, strict=True) for piece in pair if piece]
+    for sent in (both, [GET_OFFER + POST_OFFER + GET % b"d" + CHUNKED_OFFER]):
+        worker, wire = heard(sent)
+        found = [(target, body) for _, target, _, body in worker.requests]
+        assert found[:4] == [(b"/a", b""), (b"/b", b"hello"), (b"/d", b""), (b"/c", b"hi")]
+        assert all(headers == [] for _, _, headers, _ in worker.requests)
+        assert wire.written.count(b"HTTP/1.1 200 OK") == len(worker.requests)
+        assert not wire.ended
+
+
+def test_what_comes_behind_an_offer_of_http_2_is_read_as_http_1() -> None:
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    worker, wire = heard([GET_OFFER + preface])
+    assert [target for _, target, _, _ in worker.requests] == [b"/a"]
+    assert wire.written.count(b"HTTP/1.1 ") == 2
+    assert b"HTTP/1.1 400 " in wire.written
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def _checked(form: GatewayForm) -> Iterator[Problem]:
         text = f"expected another address than listen has, got {form.admin[0]}:{form.admin[1]} for both"
         yield Problem("admin", text, f"Try: admin: {form.admin[0]}:{form.admin[1] + 1}")
     yield from _answered_once(form)
+    yield from _buffered(form)
     seen: dict[str, str] = {}
     for number, service in enumerate(form.services):
         where = f"services[{number}]"
@@ -140,6 +141,14 @@ def _answered_once(form: GatewayForm) -> Iterator[Problem]:
             by_model.setdefault(model, service.name)
 
 
+def _buffered(form: GatewayForm) -> Iterator[Problem]:
+    """A request that has no room even alone would be refused for ever, as if that were for the moment."""
+    for name in ("buffers", "buffers_per_key", "buffers_per_address"):
+        if name in form.model_fields_set and getattr(form, name) < form.body_max:
+            text = f"expected room for body_max ({form.body_max} MiB), got {getattr(form, name)} MiB"
+            yield Problem(name, text, f"Try: {name}: {form.body_max}MiB, or a smaller body_max")
+
+
 def _trusted(form: GatewayForm) -> Iterator[Problem]:
     """A worker that finds them missing would not come up, and the next would not either."""
     if form.tls is not None:
@@ -168,6 +177,11 @@ def _gateway(form: GatewayForm, state: Path) -> settings.Gateway:
         upstream_ca=Path(form.upstream_ca) if form.upstream_ca else None,
         body_max=form.body_max * settings.MIB,
         connections=form.connections,
+        connections_per_address=form.connections_per_address,
+        trusted_proxies=tuple(form.trusted_proxies),
+        buffers=max(form.buffers, form.body_max) * settings.MIB,
+        buffers_per_key=max(form.buffers_per_key, form.body_max) * settings.MIB,
+        buffers_per_address=max(form.buffers_per_address, form.body_max) * settings.MIB,
         services=tuple(map(_service, form.services)),
         limits=dict(_limits(form.limits)),
         keys=tuple(map(_key, form.keys)),
@@ -186,6 +200,7 @@ def _service(form: ServiceForm) -> settings.Service:
         hosts=form.hosts,
         prefixes=form.prefixes,
         open=form.open,
+        paths=form.paths,
         probe=form.probe,
         probe_every_s=form.probe_every / 1000,
         hold=_hold(form.hold),

@@ -1,5 +1,6 @@
 """How people write a gateway: `gateway.settings` and `model.gateway`, with addresses as words."""
 
+import ipaddress
 import re
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -38,6 +39,12 @@ def _url(value: object) -> str:
     return value
 
 
+def _network(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return str(ipaddress.ip_network(value.strip()))
+
+
 def _digest(value: object) -> bytes:
     if not isinstance(value, str) or not DIGEST.fullmatch(value.strip().lower()):
         raise ValueError
@@ -53,6 +60,7 @@ ADDRESS = Leaf(
     'an address such as "127.0.0.1:8080"', '"127.0.0.1:8080"', _address, lambda at: f'"{at[0]}:{at[1]}"'
 )
 URL = Leaf('"http://HOST:PORT", "https://HOST" or "unix:/PATH"', '"http://127.0.0.1:8000"', _url)
+NETWORK = Leaf('an address or a network such as "10.0.0.0/8"', '"10.0.0.0/8"', _network)
 SHA256 = Leaf("the SHA-256 of the secret, 64 hexadecimal digits", '"9f86d0..."', _digest)
 TOKENS = whole(0, TOKENS_MAX, 100_000)
 
@@ -130,6 +138,10 @@ class ServiceForm(Strict):
     hosts: Annotated[tuple[str, ...], NAMES] = Field((), description="any path of these hosts leads here")
     prefixes: Annotated[tuple[str, ...], PATHS] = Field((), description="and these paths of any host")
     open: Annotated[bool, FLAG] = Field(False, description="hosts and prefixes: no key is needed")
+    paths: Annotated[tuple[str, ...], PATHS] = Field(
+        (),
+        description="with `models`: what of its hosts and prefixes takes more than GET; `/x/*`: all that begin so",
+    )
     probe: Annotated[str, TEXT] = Field("", description="a path that answers while all is well; none")
     probe_every: Annotated[int, duration(1)] = Field(2 * SECOND, description="how often it is asked")
     hold: HoldForm = Field(HoldForm(), description="who may wait while nobody can answer")
@@ -185,6 +197,15 @@ class GatewayForm(Strict):
     connections: Annotated[int, whole(1, 1_000_000)] = Field(
         10_000, description="connections of one worker at a time; fewer if it may not open as many files"
     )
+    connections_per_address: Annotated[int, whole(1, 1_000_000)] = Field(
+        1_000, description="and of them from one address (of IPv6: one /64)"
+    )
+    trusted_proxies: list[Annotated[str, NETWORK]] = Field(
+        [], description="load balancers: not limited by address; `x-forwarded-for` counts from there"
+    )
+    buffers: Annotated[int, MEMORY] = Field(512, description="what one worker keeps of requests")
+    buffers_per_key: Annotated[int, MEMORY] = Field(256, description="and of them for one key")
+    buffers_per_address: Annotated[int, MEMORY] = Field(128, description="and from one address")
     open: Annotated[bool, FLAG] = Field(False, description="nobody needs a key")
     fail_open: Annotated[bool, FLAG] = Field(
         False, description="let requests in when nobody can say what is left of a quota, and book them later"

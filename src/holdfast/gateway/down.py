@@ -7,9 +7,14 @@ first line of another protocol. So no two readers of the same bytes can disagree
 
 There is no task for a connection or a request: whoever is late is found by the worker's look at all of them.
 What was read of a head stands until another one is read: see `again`.
+
+A head is judged before its body: whose key it is, and whether its path leads anywhere. Who is refused there
+has the answer at once, nothing of the body is kept, and the connection ends: so nobody without a key takes
+memory. What is kept of bodies has a budget: see `buffers`.
 """
 
 import asyncio
+import re
 import socket
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -18,6 +23,7 @@ import httptools
 
 from holdfast.gateway.admit import admit
 from holdfast.gateway.again import Again, again
+from holdfast.gateway.buffers import SMALL
 from holdfast.gateway.exchange import Exchange
 from holdfast.gateway.replies import Answer, whole
 from holdfast.gateway.up import HOP_BY_HOP, named, without
@@ -34,6 +40,8 @@ NOT_READ_S = 60.0  # of what we have sent
 LINGER_S = 2.0  # for whoever was refused while it still sends: to close at once would reset the answer away
 LINGER_MAX = 8_388_608
 NEVER = float("inf")
+OFFER = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+H2C = b"h2c"  # offered by clients that speak HTTP/1.1 as well (Java's)
 NOTHING: frozenset[bytes] = frozenset()
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # not passed on: ours, or said anew
@@ -50,10 +58,25 @@ OURS = HOP_BY_HOP | {
 }
 
 
-class Malformed(Exception):
+class Unacceptable(Exception):
+    """It is refused before all of it was read."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+
+
+class Malformed(Unacceptable):
     def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.answer = Answer(status, code, message, close=True)
+        super().__init__(Answer(status, code, message, close=True))
+
+
+class Offered(Exception):
+    """Another protocol, by this head and what came with it. It may be passed over."""
+
+    def __init__(self, head: bytes) -> None:
+        super().__init__()
+        self.head = head
 
 
 class Down:
@@ -67,11 +90,15 @@ class Down:
         "beside",
         "body",
         "body_size",
+        "buffered",
+        "buffered_of",
         "chunked",
         "deadline",
         "exchange",
         "forward",
+        "forwarded_for",
         "fresh_at",
+        "group",
         "has_host",
         "head_size",
         "headers",
@@ -97,6 +124,7 @@ class Down:
         "session",
         "target",
         "transport",
+        "upgrade",
         "version",
         "wants_continue",
         "worker",
@@ -111,8 +139,10 @@ class Down:
         self.backlog = b""
         self.paused = False
         self.linger = -1  # bytes that are still thrown away before it is closed; -1: it was not refused
-        self.peer = ""
+        self.peer = self.group = ""
         self.peer_hash = 0
+        self.buffered = 0  # bytes of its body that are counted
+        self.buffered_of = ("", "")  # as those of this key and this address
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -122,19 +152,19 @@ class Down:
             self.peer = (transport.get_extra_info("peername") or ("",))[0]
             self.peer_hash = zlib.crc32(self.peer.encode())
         worker = self.worker
-        worker.downs.add(self)
         self.deadline = worker.now() + worker.wanted.head_within_s
         self.parser: Any = httptools.HttpRequestParser(self)  # None: the connection is closed
         self.fresh()
-        if len(worker.downs) > worker.connections_max:
-            text = f"{worker.connections_max} connections are open, and no more are taken"
-            self.refuse(Answer(503, "too_many_connections", text, "server_error", wait_s=1.0, close=True))
+        refused = worker.opened(self)
+        if refused is not None:
+            self.refuse(refused)
 
     def fresh(self) -> None:
         """Before another head is read."""
         self.again = None
         self.begins: tuple[object, bytes] | None = None  # how it is asked of whom
         self.target = self.host = self.secret = self.request_id = self.session = b""
+        self.forwarded_for = self.upgrade = b""
         self.key: Key | None = None  # that its secret was found to be
         self.agent_hash = 0
         self.forward: list[bytes] = []
@@ -194,6 +224,10 @@ class Down:
             self.request_id = value[:128]
         elif name == b"connection":
             self.hops |= named(value)
+        elif name == b"upgrade":
+            self.upgrade = value.lower()
+        elif name == b"x-forwarded-for":
+            self.forwarded_for += b"," + value
 
     def on_headers_complete(self) -> None:
         if self.pipelined:
@@ -209,12 +243,20 @@ class Down:
             raise Malformed(400, "invalid_request", "a host must be named, and HTTP/1.0 has no chunks")
         if not self.target.startswith(b"/"):
             raise Malformed(400, "invalid_request", "the target must be a path")
+        if self.upgrade and self.parser.should_upgrade():
+            if self.upgrade != H2C:
+                raise Malformed(501, "invalid_request", "no other protocol is spoken here")
+            raise Offered(line)
         if self.headers > HEADERS_MAX or self.headers_size + len(self.target) > HEAD_MAX:
             raise Malformed(431, "invalid_request", f"at most {HEADERS_MAX} headers and {HEAD_MAX} bytes")
         if self.length > self.worker.body_max:
             raise Malformed(413, "request_too_large", f"at most {self.worker.body_max} bytes are taken")
         if self.hops:
             self.forward = without(self.hops, self.forward)
+        self.path = self.target.partition(b"?")[0]
+        refused = self.worker.refused_at_head(self)
+        if refused is not None:
+            raise Unacceptable(refused)
         self.fresh_at = now = self.worker.now()
         self.deadline = now + min(BODY_PIECE_WITHIN_S, self.worker.wanted.body_within_s)
         if self.wants_continue and self.length and version == "1.1":  # before it nobody knew of that answer
@@ -226,12 +268,30 @@ class Down:
         self.body_size += len(body)
         if self.body_size > self.worker.body_max:
             raise Malformed(413, "request_too_large", f"at most {self.worker.body_max} bytes are taken")
+        if self.body_size > SMALL:
+            refused = self._buffer()
+            if refused is not None:
+                raise Unacceptable(refused)
         if self.pieces is not None:
             self.pieces.append(body)
         elif self.body:
             self.pieces = [self.body, body]
         else:
             self.body = body
+
+    def _buffer(self) -> Answer | None:
+        """What came of the body since the last time is counted; or there is no room for it."""
+        if not self.buffered:
+            self.buffered_of = (self.key.id if self.key is not None else "", self.source())
+        size = self.body_size - self.buffered
+        refused = self.worker.buffers.take(size, *self.buffered_of)
+        if refused is None:
+            self.buffered += size
+        return refused
+
+    def source(self) -> str:
+        """The address that it comes from, as it is counted; empty: a trusted proxy, which says of nobody."""
+        return self.group or self.worker.addresses.before(self.forwarded_for)
 
     def on_message_complete(self) -> None:
         if self.pipelined:
@@ -240,7 +300,6 @@ class Down:
             self.body, self.pieces = b"".join(self.pieces), None
         self.keep_alive = self.parser.should_keep_alive() and not self.worker.closing
         self.deadline = NEVER
-        self.path = self.target.partition(b"?")[0]
         self.exchange = Exchange(self.worker, self)
 
     # what the connection tells
@@ -288,7 +347,7 @@ class Down:
 
     def _same_again(self, again: Again, data: bytes) -> bool:
         body = again.body(data)
-        if body is None or len(body) > self.worker.body_max:
+        if body is None or len(body) > SMALL or len(body) > self.worker.body_max:
             return False
         self.body = body
         self.length = len(body)
@@ -308,10 +367,13 @@ class Down:
                 self.refuse(Answer(501, "invalid_request", "no other protocol is spoken here", close=True))
                 return
         except httptools.HttpParserCallbackError as error:
-            malformed = error.__context__
-            if not isinstance(malformed, Malformed):
+            why = error.__context__
+            if isinstance(why, Offered):
+                self._read_without_offer(why.head)
+            elif isinstance(why, Unacceptable):
+                self.refuse(why.answer)
+            else:
                 raise
-            self.refuse(malformed.answer)
             return
         except httptools.HttpParserError as error:
             if self.exchange is None:  # else: what comes after this request, and nobody will read it
@@ -324,6 +386,14 @@ class Down:
             elif whole_head and self.keep_alive and not self.wants_continue:
                 self.again = again(data)
             admit(self.exchange)
+
+    def _read_without_offer(self, data: bytes) -> None:
+        """HTTP/2 was offered beside HTTP/1.1, and the latter is what it gets (RFC 9110, 7.8). The parser would
+        stop after such a head, and its body would be read as the next request."""
+        head, end, rest = data.partition(b"\r\n\r\n")
+        self.parser = httptools.HttpRequestParser(self)
+        self.in_head, self.head_size = True, 0
+        self.data_received(OFFER.sub(b"", head) + end + rest)
 
     def _read_again(self, data: bytes, whole_head: bool) -> None:
         """What came along with this request waits, if we can tell where it begins; else whoever sent it must
@@ -340,8 +410,11 @@ class Down:
         while: whoever still sends would meet a reset, and never read why it was refused."""
         if self.transport.is_closing() or self.linger >= 0:
             return
+        self._drop_body()
         self.worker.counts.refused(answer.status)
-        self.transport.write(whole(answer.status, answer.body(), answer.more(), close=True))
+        id = self.request_id or self.worker.next_id()
+        more = answer.more() + b"x-request-id: %s\r\n" % id
+        self.transport.write(whole(answer.status, answer.body(), more, close=True))
         if self.transport.can_write_eof():  # TLS ends both ways at once: see `_enough`
             self.transport.write_eof()
         self.again = None
@@ -380,6 +453,9 @@ class Down:
 
     def _drop_body(self) -> None:
         self.body, self.pieces = b"", None
+        if self.buffered:
+            self.worker.buffers.give_back(self.buffered, *self.buffered_of)
+            self.buffered = 0
 
     def _go_on(self) -> None:
         if self.exchange is None and self.backlog and not self.transport.is_closing():
@@ -430,7 +506,7 @@ class Down:
         """Whoever says no more has left: the transport is closed."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.worker.downs.discard(self)
+        self.worker.closed(self)
         if self.exchange is not None:
             self.exchange.left()
         self._release()

@@ -402,6 +402,8 @@ class Exchange(Course[Try, "Service"]):
         if self.before is not None:
             usage = self.before.whole(usage)
             total = max(total, usage.total, self.before.used)
+        if not usage.prompt and self.down.path not in asks.SHAPES:  # of other APIs the end may tell no more
+            total += self.worker.estimator.prompt(self.model, self.prompt_bytes, self.pieces)
         if not self.left_early and attempt.up is not None and attempt.up.complete:
             self._learn(attempt, usage)
         self._end(total, attempt, usage, finish=finish)

@@ -184,6 +184,11 @@ class Keeper:
                 certificate=str(wanted.certificate or ""),
                 key=str(wanted.key or ""),
                 upstream_ca=str(wanted.upstream_ca or ""),
+                buffers=wanted.buffers,
+                buffers_per_key=wanted.buffers_per_key,
+                buffers_per_address=wanted.buffers_per_address,
+                connections_per_address=wanted.connections_per_address,
+                trusted_proxies=wanted.trusted_proxies,
             )
         )
         for scope, limits in self.limits.items():

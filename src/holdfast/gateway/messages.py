@@ -6,6 +6,7 @@ from holdfast.core.gateway.lease import Ask, Grants
 from holdfast.core.gateway.told import Load, Went
 from holdfast.core.gateway.zombie import Seen
 from holdfast.gateway.counts import Counted
+from holdfast.gateway.settings import MIB
 from holdfast.gateway.settings import Service as ServiceSettings
 from holdfast.model.gateway import Key, Limits
 
@@ -49,6 +50,11 @@ class Start(Message, frozen=True):
     certificate: str = ""  # paths; empty: none
     key: str = ""
     upstream_ca: str = ""
+    buffers: int = 512 * MIB
+    buffers_per_key: int = 256 * MIB
+    buffers_per_address: int = 128 * MIB
+    connections_per_address: int = 1_000
+    trusted_proxies: tuple[str, ...] = ()
 
 
 class Granted(Message, frozen=True):

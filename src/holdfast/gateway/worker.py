@@ -20,8 +20,11 @@ from holdfast.core.gateway.bucket import Bucket
 from holdfast.core.gateway.estimate import Estimator
 from holdfast.core.gateway.purse import Purse, Short
 from holdfast.gateway import messages, settings
+from holdfast.gateway.addresses import Addresses
+from holdfast.gateway.admit import refused_at_head
 from holdfast.gateway.attempt import Try
 from holdfast.gateway.book import Book
+from holdfast.gateway.buffers import Buffers
 from holdfast.gateway.connect import Connector
 from holdfast.gateway.counts import Counted, Counts, counted
 from holdfast.gateway.down import Down
@@ -66,6 +69,8 @@ class Worker:
         self.counts = Counts()
         self.connector = Connector(self, wanted.upstream_ca)
         self.downs: set[Down] = set()
+        self.addresses = Addresses(wanted.connections_per_address, wanted.trusted_proxies)
+        self.buffers = Buffers(wanted.buffers, wanted.buffers_per_key, wanted.buffers_per_address)
         self.closing = False
         self._closed = asyncio.Event()
         self._short: list[Exchange] = []  # they need more than is lent to us
@@ -83,7 +88,33 @@ class Worker:
         self._probing: dict[str, asyncio.Task[None]] = {}
         self.siblings = Siblings(self) if wanted.siblings else None
 
+    # connections
+
+    def opened(self, down: Down) -> Answer | None:
+        """One more; or why it is one too many. Who is far over what one address may have has no answer."""
+        self.downs.add(down)
+        group = down.group = self.addresses.group(down.peer) if down.peer else ""
+        count = self.addresses.opened(group) if group else 0
+        if count > self.addresses.most + self.addresses.slack:
+            down.transport.abort()
+            return None
+        if count > self.addresses.most:
+            text = f"{self.addresses.most} connections from your address are open, and no more are taken"
+        elif len(self.downs) > self.connections_max:
+            text = f"{self.connections_max} connections are open, and no more are taken"
+        else:
+            return None
+        return Answer(503, "too_many_connections", text, "server_error", wait_s=1.0, close=True)
+
+    def closed(self, down: Down) -> None:
+        self.downs.discard(down)
+        if down.group:
+            self.addresses.closed(down.group)
+
     # what a request needs
+
+    def refused_at_head(self, down: Down) -> Answer | None:
+        return refused_at_head(self, down)
 
     def next_id(self) -> bytes:
         self._ids += 1
@@ -99,7 +130,7 @@ class Worker:
         if isinstance(found, Key):
             down.key = found
             return found
-        if found.status == 401 and self._guessed(down.peer):
+        if found.status == 401 and self._guessed(down.source()):
             return Answer(429, "too_many_attempts", "too many wrong keys from your address", wait_s=1.0)
         return found
 
