@@ -164,7 +164,7 @@ def following(api: "Client", last: str, *, node: str = "", workload: str = "") -
                 raise
             lost = str(error)
         if not failures:
-            print(f"{lost}; trying again", file=sys.stderr, flush=True)
+            say.note(f"{lost}; trying again")
         time.sleep(AGAIN_S[min(failures, len(AGAIN_S) - 1)])
         failures += 1
 

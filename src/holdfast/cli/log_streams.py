@@ -10,6 +10,7 @@ Of one replica, or one seat, the bytes are printed as they are.
 
 import asyncio
 import sys
+from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import NamedTuple
@@ -19,8 +20,9 @@ import httpx
 import msgspec
 
 from holdfast.api.shapes import Replica, Workload
-from holdfast.cli import client
+from holdfast.cli import client, say
 from holdfast.cli.client import Client, Unanswered
+from holdfast.cli.escape import for_output, is_terminal
 from holdfast.cli.log_bytes import CUT, GONE, Log
 
 LOOK_EVERY_S = 1.0
@@ -46,6 +48,7 @@ class Reading:
         self.failed: list[Unanswered] = []
         self.noted: set[str] = set()
         self.width = 0
+        self._decoder = getincrementaldecoder("utf-8")("replace")
 
     async def run(self) -> None:
         """Unanswered: why some could not be read, or not to their end."""
@@ -169,10 +172,10 @@ class Reading:
             rest, log.rest = log.rest, b""
             self._print(log.id, rest)
         if self.follow and not self.one_replica and log.at is None and error.status != GONE:
-            print("; ".join(error.errors), file=sys.stderr, flush=True)
+            say.note("; ".join(error.errors))
             return
         if not self.one_replica and self.follow:
-            print(f"error: {'; '.join(error.errors)}", file=sys.stderr, flush=True)
+            say.note(f"error: {'; '.join(error.errors)}")
         self.failed.append(error)
 
     # reading
@@ -236,10 +239,13 @@ class Reading:
     def _note(self, id: str, note: str) -> None:
         if note and id not in self.noted:
             self.noted.add(id)
-            print(note, file=sys.stderr, flush=True)
+            say.note(note)
 
     def _print(self, id: str, line: bytes) -> None:
         if self.seat and not self.json:
+            if is_terminal(sys.stdout):  # a character may have come in two parts
+                print(for_output(self._decoder.decode(line)), end="", flush=self.follow)
+                return
             sys.stdout.buffer.write(line)
             if self.follow:
                 sys.stdout.buffer.flush()
@@ -247,6 +253,6 @@ class Reading:
         text = line.decode("utf-8", "replace").removesuffix("\n").rstrip("\r")
         if self.json:
             text = msgspec.json.encode({"replica": id, "line": text}).decode()
-            print(text, flush=self.follow)
+            say.out(text, flush=self.follow)
         else:
-            print(f"{id:<{self.width}}  {text}", flush=self.follow)
+            say.out(f"{id:<{self.width}}  {text}", flush=self.follow)

@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from datetime import datetime, tzinfo
 from io import StringIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from holdfast.api.shapes import Line, Resources
+from holdfast.cli.escape import CONTROL, shown
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 
 WIDTH_OF_PIPES = 1000
@@ -32,8 +34,19 @@ KINDS = {"verdict": "yellow", "action": "cyan", "held": "magenta", "finding": "y
 OUTCOMES = {"created": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
 
 
+class TerminalConsole(Console):
+    """Rich's console, whose text is never obeyed by the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control is None and CONTROL.search(segment.text):
+                yield Segment(shown(segment.text), segment.style)
+            else:
+                yield segment
+
+
 def console() -> Console:
-    return Console(highlight=False)
+    return TerminalConsole(highlight=False)
 
 
 def show(what: RenderableType) -> None:

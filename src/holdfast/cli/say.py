@@ -21,9 +21,9 @@ INTERRUPTED = 130
 
 def fail(errors: Sequence[str], hint: str = "", code: int = BAD_INPUT) -> NoReturn:
     for error in errors:
-        print(f"error: {error}", file=sys.stderr)
+        note(f"error: {error}")
     if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+        note(f"hint: {hint}")
     raise typer.Exit(code)
 
 
@@ -31,12 +31,26 @@ def as_json(value: object) -> None:
     """One object on one line, so that the last line of the output is all a program needs."""
     import msgspec
 
-    print(msgspec.json.encode(value).decode())
+    out(msgspec.json.encode(value).decode())
 
 
 def raw(body: bytes) -> None:
     """What the API answered, as it is."""
-    print(body.decode())
+    out(body.decode())
+
+
+def out(text: str, *, flush: bool = False) -> None:
+    """A line on stdout, which may be what a program or a node has written."""
+    from holdfast.cli.escape import for_output
+
+    print(for_output(text), flush=flush)
+
+
+def note(text: str) -> None:
+    """The same on stderr."""
+    from holdfast.cli.escape import for_output
+
+    print(for_output(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def duration(text: str, option: str, least_ms: int = 1) -> int:

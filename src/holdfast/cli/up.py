@@ -142,7 +142,7 @@ async def _tell(plane: "Plane", local: "Pool", *, quiet: bool, json: bool) -> No
                 continue
             for told in lines:
                 if news(told, last):
-                    print(line(told, look.width()), flush=True)
+                    say.out(line(told, look.width()), flush=True)
         seen = max(seen, length)
 
 

@@ -70,10 +70,12 @@ def _seen(look: Look) -> Seen:
 def _progress() -> Iterator[Callable[[str], None]]:
     """One line that changes on a terminal; elsewhere a line for each change. That time goes by is none."""
     if sys.stderr.isatty():
-        from rich.console import Console
+        from rich.text import Text
 
-        with Console(stderr=True, highlight=False).status("") as line:
-            yield lambda text: line.update(text)
+        from holdfast.cli.look import TerminalConsole
+
+        with TerminalConsole(stderr=True, highlight=False).status("") as line:
+            yield lambda text: line.update(Text(text))
         return
     told = [""]
 
