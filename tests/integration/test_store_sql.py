@@ -29,6 +29,7 @@ from holdfast.ports.errors import Denied, Throttled, Unreachable
 from holdfast.ports.registry import Identity
 from holdfast.ports.store import Leadership, Snapshot, Tail
 from tests.journal_writers import entry
+from tests.planes import World, until
 from tests.postgres import Postgres
 
 
@@ -184,6 +185,37 @@ async def test_a_damaged_entry_is_an_error_that_says_where(url: str) -> None:
         with pytest.raises(Unreadable, match="entry 2 of the journal"):
             await store.read()
         assert await store.read(2) == (entry(3),)
+
+
+@pytest.mark.parametrize(
+    ("gone", "since", "why"),
+    [
+        ("seq = 20", 0, "entry 20 is missing"),
+        ("seq IN (20, 21)", 0, "entries 20 to 21 are missing"),
+        ("seq = 20", 19, "entry 20 is missing"),
+        ("seq > 28", 0, "entries 29 to 30 are missing"),
+        ("seq > 28", 28, "entries 29 to 30 are missing"),
+    ],
+)
+async def test_a_hole_in_the_journal_is_an_error_that_says_where(
+    url: str, gone: str, since: int, why: str
+) -> None:
+    async with opened(url) as store:
+        await with_journal(store, 30, 10, 15)
+        await execute(store, f"DELETE FROM journal WHERE {gone}")
+        with pytest.raises(Unreadable, match=f"{why} in the journal: restore a copy"):
+            await store.read(since)
+        assert await store.read(0, 19) == tuple(entry(number) for number in range(1, 20))
+
+
+async def test_a_control_plane_does_not_lead_with_a_hole_in_its_journal(url: str) -> None:
+    async with opened(url) as store:
+        await with_journal(store, 30)
+        await execute(store, "DELETE FROM journal WHERE seq = 20")
+        await store.resign("cp-1", 1)
+        async with World(store).plane() as plane:
+            await until(lambda: "entry 20 is missing in the journal" in plane.trouble)
+            assert not plane.leading
 
 
 async def test_text_that_is_no_unicode_is_refused_and_nothing_is_written(url: str) -> None:

@@ -6,11 +6,12 @@ means. The rows are made before the transaction begins, so that it is as short a
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete, func, insert, select, update
 
-from holdfast.adapters.stores.codec import Row, entries_of, rows_of, storable
+from holdfast.adapters.stores.codec import Row, Unreadable, entries_of, rows_of, storable
 from holdfast.adapters.stores.database import Database
 from holdfast.adapters.stores.schema import head, history, journal, planes, snapshots
 from holdfast.adapters.stores.tails import find_tail, forget_tails, keep_tails
@@ -57,6 +58,7 @@ READ = (
     .order_by(journal.c.seq)
     .limit(bindparam("count"))
 )
+EARLIER = select(journal.c.seq).where(journal.c.seq <= bindparam("since")).limit(1)
 LENGTH = select(head.c.length)
 LATEST = (
     select(snapshots)
@@ -246,14 +248,31 @@ def _fenced(connection: Connection, generation: int, expected: int) -> Fenced:
 
 
 def _read(since: int, count: int, connection: Connection) -> tuple[Event | Plan, ...]:
+    """Pruning takes entries from the beginning only. Any other hole is damage: what was folded past it would
+    be a world that never was, and whoever led with it would act on that."""
+    length = connection.execute(LENGTH).scalar_one()  # first: what is written meanwhile is no hole
     rows = connection.execute(READ, {"since": since, "count": count}).all()
-    if rows and rows[0].seq == since + 1:
-        return entries_of(since + 1, [row.body for row in rows])
-    length = connection.execute(LENGTH).scalar_one()
-    if rows or since < length:
-        until = rows[0].seq - 1 if rows else length
-        raise Pruned(f"entries {since + 1} to {until} were pruned: begin with the latest snapshot")
-    return ()
+    numbers = [row.seq for row in rows]
+    first = numbers[0] if numbers else length + 1
+    if first > since + 1:
+        if connection.execute(EARLIER, {"since": since}).scalar() is not None:
+            raise _missing(since + 1, first - 1)
+        raise Pruned(f"entries {since + 1} to {first - 1} were pruned: begin with the latest snapshot")
+    if numbers and numbers[-1] != since + len(numbers):
+        raise _missing(*_hole(numbers))
+    if numbers and len(numbers) < count and numbers[-1] < length:
+        raise _missing(numbers[-1] + 1, length)
+    return entries_of(since + 1, [row.body for row in rows])
+
+
+def _hole(numbers: Sequence[int]) -> tuple[int, int]:
+    """The first entry that is missing between these, and the last one beside it."""
+    return next((one + 1, other - 1) for one, other in pairwise(numbers) if other > one + 1)
+
+
+def _missing(first: int, last: int) -> Unreadable:
+    what = f"entries {first} to {last} are" if last > first else f"entry {first} is"
+    return Unreadable(f"{what} missing in the journal: restore a copy of the database")
 
 
 def _prunable(before: Instant, connection: Connection) -> tuple[int, int]:
