@@ -57,13 +57,14 @@ class NotInTime(Exception):
 class Watch:
     """The stream of events, read by a thread."""
 
-    def __init__(self, url: str) -> None:
-        place = urlsplit(url)
+    def __init__(self, plane: Process) -> None:
+        place = urlsplit(plane.url)
         assert place.hostname is not None
         self.lines: list[Line] = []
         self._came = threading.Condition()
         self._link = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
-        self._link.request("GET", "/v1/events?since=0", headers={"Accept": "text/event-stream"})
+        headers = {"Accept": "text/event-stream", **plane.headers}
+        self._link.request("GET", "/v1/events?since=0", headers=headers)
         self._answer = self._link.getresponse()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -197,7 +198,7 @@ def fleet(documents: str, policy: str = "", nodes: int = 4) -> Iterator[Fleet]:
     with contextlib.ExitStack() as stack:
         plane = stack.enter_context(started("up", "--nodes", str(nodes)))
         stack.callback(plane.client.close)
-        watch = Watch(plane.url)
+        watch = Watch(plane)
         stack.callback(watch.close)
         made = Fleet(plane, nodes, watch)
         made.whole()

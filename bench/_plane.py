@@ -21,7 +21,12 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Process:
     def __init__(self, child: "subprocess.Popen[str]", url: str, state: Path) -> None:
         self.child, self.url, self.state = child, url, state
-        self.client = httpx.Client(base_url=url, timeout=30)
+        self.token = _token(state)
+        self.client = httpx.Client(base_url=url, headers=self.headers, timeout=30)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
 
     def cpu_s(self) -> float:
         """User and system time of the process itself so far."""
@@ -42,15 +47,22 @@ class Process:
             raise RuntimeError(answer.text)
 
 
+def _token(state: Path) -> str:
+    """The first one, of a control plane."""
+    file = state / "token"
+    return file.read_text().strip() if file.exists() else ""
+
+
 @contextlib.contextmanager
-def started(*words: str, ready: str = "/readyz") -> Iterator[Process]:
+def started(*words: str, ready: str = "/readyz", token: str = "") -> Iterator[Process]:
     """`holdfast WORDS --json` in a folder of its own; its first line of output says that it serves. `ready`:
-    the path that says so too; empty: there is none."""
+    the path that says so too; empty: there is none. `token`: a gateway's, for the control plane."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         program = [sys.executable, "-m", "holdfast.cli.main"]
         command = [*program, *words, "--json", "--port", "0", "--dir", folder]
         with open(Path(folder) / "stderr", "w") as errors:
-            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+            env = os.environ | {"HOLDFAST_TOKEN": token}
+            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env)
         assert child.stdout is not None
         with child.stdout:
             try:

@@ -37,7 +37,9 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         plane = running.enter_context(started("serve"))
         secret = make_keys(plane, args.keys)
         behind = ("gateway", "--control", plane.url, "--workers", "2", "--admin-port", "0")
-        gateways = [running.enter_context(started(*behind, ready="")) for _ in range(args.gateways)]
+        gateways = [
+            running.enter_context(started(*behind, ready="", token=plane.token)) for _ in range(args.gateways)
+        ]
         return asyncio.run(measured(plane, gateways, secret, args))
 
 
@@ -56,7 +58,7 @@ def make(plane: Process, names: list[str]) -> str:
     for id in names:
         whose = {"id": id, "owner": f"owner of {id}", "team": "bench", "new_team": True}
         body = json.dumps({**whose, "limits": limits})
-        connection.request("POST", "/v1/keys", body, {"content-type": "application/json"})
+        connection.request("POST", "/v1/keys", body, {"content-type": "application/json", **plane.headers})
         answer = connection.getresponse()
         said = json.loads(answer.read())
         if answer.status != 200:
@@ -69,7 +71,8 @@ def make(plane: Process, names: list[str]) -> str:
 async def measured(
     plane: Process, gateways: list[Process], secret: str, args: argparse.Namespace
 ) -> dict[str, object]:
-    async with httpx.AsyncClient(base_url=plane.url, timeout=30) as client, asyncio.TaskGroup() as group:
+    speaks = httpx.AsyncClient(base_url=plane.url, headers=plane.headers, timeout=30)
+    async with speaks as client, asyncio.TaskGroup() as group:
         told = Told()
         watching = group.create_task(told.watch(client))
         await until_all(gateways, secret, 200)

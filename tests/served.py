@@ -1,4 +1,8 @@
-"""A control plane with its API, served by uvicorn on loopback, and a client that speaks to it."""
+"""A control plane with its API, served by uvicorn on loopback, and a client that speaks to it.
+
+The client brings an admin's token (`ADMIN`, of the name `TESTER` in history). A test of who may do what gives
+an `access` of its own: then the client brings none, and each request says as whom it comes (`Served.token`).
+"""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -19,6 +23,7 @@ from tests.planes import World, until
 
 YAML = {"content-type": "application/yaml"}
 TIMEOUT_S = 30.0
+ADMIN, TESTER = "hf_test-admin", "tester"
 
 WEB = """\
 kind: service
@@ -64,6 +69,11 @@ class Served:
         return bearer(secret)
 
 
+async def _admit(world: World) -> None:
+    if await world.registry.find(hashed(ADMIN)) is None:
+        await world.registry.add(Token("id-tester", hashed(ADMIN), Role.ADMIN, note=TESTER))
+
+
 def bearer(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
@@ -92,10 +102,12 @@ async def served(
 ) -> AsyncIterator[Served]:
     """With agents of these names, emulated over real connections."""
     world = world or World()
+    if access is None:
+        await _admit(world)
     apps: list[FastAPI] = []
 
     def make(plane: Plane) -> FastAPI:
-        apps.append(create_app(plane, access=access or Access(open=True), limits=limits))
+        apps.append(create_app(plane, access=access or Access(), limits=limits))
         return apps[0]
 
     async with world.plane(name, app=make) as plane:
@@ -104,7 +116,8 @@ async def served(
         if nodes:
             await world.joined(plane, *nodes)
         try:
-            async with httpx.AsyncClient(base_url=plane.url, timeout=TIMEOUT_S) as client:
+            headers = bearer(ADMIN) if access is None else {}
+            async with httpx.AsyncClient(base_url=plane.url, headers=headers, timeout=TIMEOUT_S) as client:
                 yield Served(world, plane, apps[0], client)
         finally:
             close(apps[0])

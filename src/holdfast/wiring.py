@@ -26,7 +26,7 @@ from holdfast.adapters.providers.found import made_of
 from holdfast.adapters.providers.local.provider import LocalProvider
 from holdfast.adapters.stores import SqlStore, open_store, sqlite_path
 from holdfast.adapters.telemetry.prometheus import Prometheus
-from holdfast.api.access import LOCAL, Access
+from holdfast.api.access import Access
 from holdfast.api.app import close, create_app
 from holdfast.api.token_limits import TokenLimits
 from holdfast.control import mark
@@ -49,6 +49,7 @@ CLOSE_S = 5
 TOGETHER_S = 0.5
 SOON_S = 0.1
 RESTORE = "restore the database from a copy; or, if that fleet is no more: --new-fleet begins another here"
+LOCAL = "local"  # who brings the pools of the command line, for history
 SUPERVISE_AGAIN_S = 10.0  # after a provider stopped by a mistake
 
 log = structlog.get_logger("holdfast")
@@ -70,11 +71,11 @@ class Settings:
     database: str = ""  # empty: SQLite in `state`
     certificate: Path | None = None
     key: Path | None = None
-    tokens: bool = False  # nobody speaks to us without one
     insecure: bool = False
     pools: tuple[Pool, ...] = ()  # that every start brings with it
     leaving: Leaving | None = None  # all that was launched ends with us
     new_fleet: bool = False  # begin anew where there was one
+    new_token: bool = False  # the one in `state` was lost
     leader_ttl_ms: Millis = LEADER_TTL_MS  # unless it is renewed, a leadership ends after this
     limits: TokenLimits = TokenLimits()  # of one token
 
@@ -93,13 +94,10 @@ def check(settings: Settings) -> None:
             raise CannotStart(why, "--tls-cert and --tls-key take PEM files that belong together") from None
     if is_loopback(settings.host) or settings.insecure:
         return
-    missing = [
-        text for text, there in (("TLS", settings.certificate), ("tokens", settings.tokens)) if not there
-    ]
-    if missing:
+    if settings.certificate is None:
         raise CannotStart(
-            f"{settings.host} is reachable from other machines, and there is no {' and no '.join(missing)}",
-            "give --tls-cert, --tls-key and --tokens; or --insecure if the network is really your own",
+            f"{settings.host} is reachable from other machines, and there is no TLS",
+            "give --tls-cert and --tls-key; or --insecure if the network is really your own",
         )
 
 
@@ -142,8 +140,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             leader_ttl_ms=settings.leader_ttl_ms,
             behind=behind,
         )
-        if settings.tokens:
-            await first_token(settings, registry, clock)
+        await first_token(settings, registry, clock)
         async with _marking(settings, plane, fleet), _running(settings, plane, listener, providers):
             _note(settings, url)
             log.info("serving", url=url, name=plane.name)
@@ -204,7 +201,7 @@ async def _marking(settings: Settings, plane: Plane, fleet: str) -> AsyncIterato
 async def _running(
     settings: Settings, plane: Plane, listener: socket.socket, providers: "Providers"
 ) -> AsyncIterator[None]:
-    app = create_app(plane, access=Access(open=not settings.tokens), limits=settings.limits)
+    app = create_app(plane, access=Access(), limits=settings.limits)
     server = Server(
         uvicorn.Config(
             app,
@@ -381,26 +378,50 @@ def _note(settings: Settings, url: str) -> None:
 
 
 async def first_token(settings: Settings, registry: Registry, clock: HostClock) -> None:
-    """Somebody must be able to make the others. It is written down before it is good for anything: made the
-    other way round, it could be lost in between, and nobody would be let in any more."""
-    now = clock.wall()
-    admins = [token for token in await registry.tokens() if token.role is Role.ADMIN]
-    if any(not token.expires_at or token.expires_at > now for token in admins):
+    """Somebody must be able to make the others, and the command line to find one. It is written down before
+    it is good for anything: made the other way round, it could be lost in between, and nobody would be let in
+    any more. Where the database is a file of this folder, the token in it always works, also after either
+    was restored or removed: who may write the one could as well write the other."""
+    now, path = clock.wall(), settings.state / "token"
+    tokens = await registry.tokens()
+    admins = {
+        token.hash
+        for token in tokens
+        if token.role is Role.ADMIN and (not token.expires_at or token.expires_at > now)
+    }
+    file = sqlite_path(_database(settings))
+    ours = settings.new_token or (file is not None and file.parent == settings.state)
+    if admins and (not ours or (_token_in(path) in admins and not settings.new_token)):
         return
     secret = "hf_" + secrets.token_urlsafe(32)
-    path = settings.state / "token"
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secret + "\n")
+        _keep_secret(path, secret)
     except OSError as error:
         raise CannotStart(f"{path} cannot be written: {error.strerror}", "give another --dir") from None
+    if ours and any(token.id == FIRST for token in tokens):
+        await registry.revoke(FIRST)
     token = Token(FIRST, hashed(secret), Role.ADMIN, note="made at the first start", created_at=now)
     try:
         await registry.add(token)
     except Denied:  # another control plane made it in the same moment, and has the file
         path.unlink()
         return
-    log.warning("made the first admin token", file=str(path))
+    log.warning("made an admin token", file=str(path))
+
+
+def _token_in(path: Path) -> bytes:
+    try:
+        return hashed(path.read_text().strip())
+    except (OSError, ValueError):
+        return b""
+
+
+def _keep_secret(path: Path, secret: str) -> None:
+    """For its owner only, also in place of a file that others could read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(handle, "w") as file:
+        os.fchmod(handle, 0o600)
+        file.write(secret + "\n")
 
 
 def run(work: Callable[[asyncio.Event], Awaitable[None]], hurry: asyncio.Event | None = None) -> None:

@@ -221,6 +221,7 @@ class Started(Api):
     """A control plane in a process of its own."""
 
     def __init__(self, ground: "Ground", name: str, words: tuple[str, ...]) -> None:
+        self.ground = ground
         self.folder, self.errors = ground.folder / name, ground.folder / f"{name}.err"
         self.folder.mkdir(exist_ok=True)
         command = [*HOLDFAST, *words, "--dir", str(self.folder), "--json"]
@@ -232,7 +233,7 @@ class Started(Api):
                 stderr=errors,
                 start_new_session=True,
                 cwd=ground.folder,
-                env=ground.environment,
+                env=ground.environment_for(words),
             )
 
     def wait(self) -> "Started":
@@ -242,7 +243,15 @@ class Started(Api):
         assert said, f"it ended or said nothing: {self.errors.read_text()}"
         self.told: dict[str, Any] = json.loads(said)
         self.url = self.told["url"]
+        self.token = self._first_token()
         return self
+
+    def _first_token(self) -> str:
+        """It is in the folder of the control plane that came to their database first."""
+        for plane in (self, *self.ground.planes):
+            with contextlib.suppress(OSError):
+                return (plane.folder / "token").read_text().strip()
+        return ""
 
     @property
     def said(self) -> str:
@@ -330,11 +339,16 @@ class Ground:
         beat_ms: int = DEFAULT_BEAT_MS,
     ) -> Started:
         self.have_leases(lease_ms, name, beat_ms=beat_ms)
-        plane = self.begin("serve", *words, "--port", str(port), name=name).wait()
-        if not plane.token:
-            with contextlib.suppress(OSError):
-                plane.token = (plane.folder / "token").read_text().strip()
-        return plane
+        return self.begin("serve", *words, "--port", str(port), name=name).wait()
+
+    def token_at(self, url: str) -> str:
+        """For whoever speaks to these control planes."""
+        return next((plane.token for plane in self.planes if getattr(plane, "url", "?") in url), "")
+
+    def environment_for(self, words: tuple[str, ...]) -> dict[str, str]:
+        """A gateway's own; a control plane needs no token."""
+        control = words[words.index("--control") + 1] if "--control" in words else ""
+        return {"HOLDFAST_TOKEN": self.token_at(control)} | self.environment if control else self.environment
 
     def begin(self, *words: str, name: str) -> Started:
         plane = Started(self, name, words)
@@ -372,7 +386,8 @@ class Ground:
 
     def cli(self, *words: str, url: str = "", stdin: str = "") -> "subprocess.CompletedProcess[str]":
         """A command as a person types it."""
-        env = self.environment | ({"HOLDFAST_URL": url} if url else {})
+        found = {"HOLDFAST_URL": url, "HOLDFAST_TOKEN": self.token_at(url)} if url else {}
+        env = found | self.environment
         return subprocess.run(
             [*HOLDFAST, *words],
             input=stdin,

@@ -34,7 +34,7 @@ def shared_ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 @pytest.fixture(scope="module")
 def served(shared_ground: Ground) -> Started:
     """One control plane for all that cannot harm it. It wants tokens, and has one node."""
-    plane = shared_ground.serve("--tokens")
+    plane = shared_ground.serve()
     shared_ground.fleet(plane, "n1")
     return plane
 

@@ -134,7 +134,8 @@ def test_when_nobody_reads_what_it_tells_any_more_it_ends_as_if_interrupted(grou
 
         def has_ended() -> bool:
             with contextlib.suppress(OSError, Unanswered, http.client.HTTPException):
-                request(url, "POST", "/v1/apply", WEB)  # something to tell of
+                token = (ground.folder / "up" / "token").read_text().strip()
+                request(url, "POST", "/v1/apply", WEB, token=token)  # something to tell of
             return up.poll() is not None
 
         until(has_ended, "it ends")
@@ -178,7 +179,8 @@ def test_under_nohup_a_closed_terminal_does_not_end_it(ground: Ground) -> None:
     try:
         url = json.loads(up.stdout.readline())["url"]
         up.send_signal(signal.SIGHUP)
-        request(url, "POST", "/v1/apply", WEB)
+        token = (ground.folder / "up" / "token").read_text().strip()
+        request(url, "POST", "/v1/apply", WEB, token=token)
         until(lambda: len(replicas(ground.folder / "up")) == 3, "it starts what it is given")
         up.send_signal(signal.SIGINT)
         assert up.wait(60) == 0

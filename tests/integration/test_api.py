@@ -21,7 +21,7 @@ from holdfast.model.policy import Policy
 from holdfast.ports.errors import Full, Unreachable
 from holdfast.sim.store import CrashPoint, SimStore
 from tests.planes import World, until
-from tests.served import ONCE, WEB, YAML, Served, answered, served
+from tests.served import ADMIN, ONCE, WEB, YAML, Served, answered, bearer, served
 
 # what there is
 
@@ -579,7 +579,7 @@ async def test_reads_are_answered_by_all_and_orders_are_sent_on_to_the_leader() 
         sent = await second.client.post("/v1/apply?file=a%20b", content=WEB, headers=YAML)
         answered(sent, 307)
         assert sent.headers["location"] == f"{first.plane.url}/v1/apply?file=a%20b"
-        followed = await second.client.post("/v1/apply", content=WEB, headers=YAML, follow_redirects=True)
+        followed = await first.client.post(sent.headers["location"], content=WEB, headers=YAML)
         assert followed.json()[0]["outcome"] == "created"
         await until(lambda: "web" in second.plane.world.workloads)
         log = await second.client.get("/v1/log?replica=web/0.1")
@@ -761,7 +761,9 @@ async def test_answers_are_read_by_older_and_newer_clients() -> None:
 async def test_many_clients_at_once_are_all_answered() -> None:
     async with served("n1", "n2") as api:
         limits = httpx.Limits(max_connections=20)
-        async with httpx.AsyncClient(base_url=api.plane.url, limits=limits, timeout=30) as client:
+        async with httpx.AsyncClient(
+            base_url=api.plane.url, headers=bearer(ADMIN), limits=limits, timeout=30
+        ) as client:
             answers = await asyncio.gather(*(client.get("/v1/status") for _ in range(60)))
         assert {answer.status_code for answer in answers} == {200}
 

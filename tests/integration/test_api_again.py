@@ -3,7 +3,7 @@
 from holdfast.api.access import Access
 from holdfast.files import workload as workload_file
 from holdfast.ports.registry import Role
-from tests.served import WEB, YAML, answered, served
+from tests.served import TESTER, WEB, YAML, answered, served
 
 SECRET = WEB + "env: { PASSWORD: 'a: secret' }\n"
 
@@ -54,7 +54,7 @@ async def test_a_rollback_is_a_new_version_and_history_says_of_whom() -> None:
         assert [v["until_ms"] is None for v in versions] == [False, False, True]
         lines = [line for line in await api.get("/v1/events?workload=web") if line["kind"] == "user"]
         assert lines[-1]["text"].startswith("applied, version 3: rolled back to version 1, ")
-        assert lines[-1]["actor"] == "local"
+        assert lines[-1]["actor"] == TESTER
 
 
 async def test_a_restart_and_a_retry_are_told_and_refused_where_there_is_nothing_to_do() -> None:
@@ -66,7 +66,7 @@ async def test_a_restart_and_a_retry_are_told_and_refused_where_there_is_nothing
         restarted = (await api.client.post("/v1/workloads/web/restart")).json()
         assert (restarted["version"], restarted["changes"]) == (2, ["restarted"])
         lines = [line for line in await api.get("/v1/events?workload=web") if line["kind"] == "user"]
-        assert (lines[-1]["text"], lines[-1]["actor"]) == ("restarted", "local")
+        assert (lines[-1]["text"], lines[-1]["actor"]) == ("restarted", TESTER)
         await api.client.post("/v1/workloads/web/pause")
         for order in ("retry", "restart"):
             refused = await api.client.post(f"/v1/workloads/web/{order}")

@@ -336,7 +336,7 @@ def test_tokens_and_certificates_are_asked_for_and_explained(
 ) -> None:
     folder = tmp_path / "state"
     tls = ("--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1]))
-    with running(folder, "serve", "--tokens", *tls) as said:
+    with running(folder, "serve", *tls) as said:
         assert said["url"].startswith("https://")
         trusting = ("--ca", certificate[0])
         told = holdfast(folder, "status")

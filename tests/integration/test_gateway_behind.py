@@ -28,7 +28,7 @@ from holdfast.gateway.watch import Stopped, Watch
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.ports.registry import Role
 from tests.planes import PATIENCE_S, World, until
-from tests.served import served
+from tests.served import ADMIN, served
 
 NOWHERE = "http://127.0.0.1:9"
 KEY = Key("k1", b"hash")
@@ -61,7 +61,7 @@ async def test_it_is_sent_on_to_the_leader_and_stays_there_and_tries_others_when
     world = World()
     async with served(world=world) as leads, served(world=world, name="cp-2", leads=False) as follows:
         await until(lambda: follows.plane.ready)
-        plane = ControlPlane((NOWHERE, follows.plane.url))
+        plane = ControlPlane((NOWHERE, follows.plane.url), ADMIN)
         assert await plane.view(10) == View()
         assert plane.base == leads.plane.url
         await plane.close()
@@ -83,7 +83,7 @@ async def test_one_that_hangs_or_says_that_it_cannot_is_left_for_another() -> No
 
     for strange in (hang, apologise):
         async with served() as api, await asyncio.start_server(strange, "127.0.0.1", 0) as server:
-            plane = ControlPlane((_url(server), api.plane.url))
+            plane = ControlPlane((_url(server), api.plane.url), ADMIN)
             first = await asyncio.gather(*(plane.view(0.2) for _ in range(4)), return_exceptions=True)
             assert all(isinstance(each, Away) for each in first)  # that these were four changes nothing
             assert await plane.view(PATIENCE_S) == View()
@@ -98,7 +98,7 @@ async def test_whoever_was_sent_on_to_one_that_hangs_asks_again_whom_it_knows() 
             await reader.read()
 
     async with served() as api, await asyncio.start_server(hang, "127.0.0.1", 0) as server:
-        plane = ControlPlane((api.plane.url,))
+        plane = ControlPlane((api.plane.url,), ADMIN)
         plane.base = _url(server)  # it led when we were sent there
         with pytest.raises(Away):
             await plane.view(0.2)
@@ -132,7 +132,7 @@ async def test_a_taken_port_is_told_as_plainly_as_without_a_control_plane(tmp_pa
     async with served() as api, listening:
         with pytest.raises(CannotListen):
             async with gateway(
-                settings.Gateway(state=tmp_path, port=port, admin_port=0), Behind((api.plane.url,))
+                settings.Gateway(state=tmp_path, port=port, admin_port=0), Behind((api.plane.url,), ADMIN)
             ):
                 pass
 
@@ -272,7 +272,7 @@ async def test_when_another_control_plane_leads_it_is_followed(tmp_path: Path) -
     async with contextlib.AsyncExitStack() as later, asyncio.timeout(PATIENCE_S):
         async with served(world=world) as first:
             second = await later.enter_async_context(served(world=world, name="cp-2", leads=False))
-            watch = Watch(keeper, ControlPlane((first.plane.url, second.plane.url)))
+            watch = Watch(keeper, ControlPlane((first.plane.url, second.plane.url), ADMIN))
             running = asyncio.ensure_future(watch.run())
             await first.post("/v1/keys", {"id": "before"})
             await until(lambda: [key.id for key in keeper.ring.all()] == ["before"])

@@ -24,8 +24,10 @@ from holdfast.wiring import CannotStart, Providers, Settings, first_token
 from tests import planes
 from tests.how_to import install
 from tests.planes import PATIENCE_S, until
+from tests.served import bearer
 
 CLOCK = HostClock()
+SHARED = "postgresql://db/shared"
 
 
 async def test_the_first_token_is_in_a_file_and_lets_its_reader_in(tmp_path: Path) -> None:
@@ -61,8 +63,40 @@ async def test_an_admin_that_has_expired_can_make_no_others(tmp_path: Path) -> N
 async def test_of_two_that_make_the_first_token_at_once_one_keeps_no_file(tmp_path: Path) -> None:
     registry = SimRegistry()
     await registry.add(Token("first", b"of another", Role.READ))  # no admin, but its id is taken
-    await first_token(Settings(tmp_path), registry, CLOCK)
+    await first_token(Settings(tmp_path, database=SHARED), registry, CLOCK)
     assert not (tmp_path / "token").exists()
+
+
+async def test_beside_its_own_database_the_token_in_the_folder_always_works(tmp_path: Path) -> None:
+    registry = SimRegistry()
+    await first_token(Settings(tmp_path), registry, CLOCK)
+    lost = (tmp_path / "token").read_text().strip()
+    for spoil in ((tmp_path / "token").unlink, lambda: (tmp_path / "token").write_text("of another fleet\n")):
+        spoil()
+        await first_token(Settings(tmp_path), registry, CLOCK)
+        assert await registry.find(hashed((tmp_path / "token").read_text().strip())) is not None
+    assert await registry.find(hashed(lost)) is None, "it may be in wrong hands"
+    assert len(await registry.tokens()) == 1
+
+
+async def test_of_a_shared_database_only_the_first_folder_gets_a_token_unless_one_is_wanted(
+    tmp_path: Path,
+) -> None:
+    registry, second = SimRegistry(), tmp_path / "second"
+    second.mkdir()
+    await first_token(Settings(tmp_path, database=SHARED), registry, CLOCK)
+    await first_token(Settings(second, database=SHARED), registry, CLOCK)
+    assert not (second / "token").exists()
+    await first_token(Settings(second, database=SHARED, new_token=True), registry, CLOCK)
+    assert await registry.find(hashed((second / "token").read_text().strip())) is not None
+    assert await registry.find(hashed((tmp_path / "token").read_text().strip())) is None
+
+
+async def test_a_token_file_that_others_could_read_is_closed_when_it_is_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old\n")
+    (tmp_path / "token").chmod(0o644)
+    await first_token(Settings(tmp_path), SimRegistry(), CLOCK)
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
 
 
 # providers of others
@@ -179,7 +213,8 @@ async def asking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     settings = Settings(folder / "state", port=0, leader_ttl_ms=planes.LEADER_TTL_MS)
     async with wiring.control_plane(settings) as plane:
         await until(lambda: plane.leading)
-        async with httpx.AsyncClient(base_url=plane.url, timeout=60) as client:
+        headers = bearer((folder / "state" / "token").read_text().strip())
+        async with httpx.AsyncClient(base_url=plane.url, headers=headers, timeout=60) as client:
             yield client
 
 

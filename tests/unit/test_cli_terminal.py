@@ -52,7 +52,7 @@ def test_the_demo_counts_from_the_fault_in_its_lines_and_in_its_figures() -> Non
     answers = {"/v1/status": {"journal": 5}, "/v1/chaos/kill": {"done": "kill a"}, "/v1/events": lines}
     paper = StringIO()
     with listening(lambda method, path: gives(answers[path.partition("?")[0]])) as server:
-        story = demo.Story(server.url, Console(file=paper, width=200))
+        story = demo.Story(server.url, "token", Console(file=paper, width=200))
         begun = time.time()
         assert story.chaos("kill", "a") == 5
         assert begun <= story.struck_at <= time.time()

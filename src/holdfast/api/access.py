@@ -12,18 +12,16 @@ A stream goes on after its request was let in, so its token is looked up again, 
 registry itself: the budget of failed attempts plays no part in it, or a client could keep a revoked token
 alive by bringing wrong ones. However many streams a token has, it is looked up once a second.
 
-Without tokens (`open`, the default on loopback) there is still one stranger to keep out: a web page in a
-browser on this machine can send requests to loopback. A browser says where a page came from, and by which
-name it was led here; whatever does not come from here is refused.
+There is no way in without a token, on loopback neither: other users of the machine, what runs on its nodes,
+web pages in its browsers and any service that fetches URLs for others reach loopback too. A web page cannot
+bring a token that it does not know, so no request needs a look at where its page came from.
 """
 
 import asyncio
 import hmac
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -44,10 +42,6 @@ FORGIVEN_PER_S = 1.0
 CLIENTS_KEPT = 4_096
 
 BRING = "send it as: Authorization: Bearer TOKEN"
-SAFE = ("GET", "HEAD", "OPTIONS")
-
-
-LOCAL = "local"  # who asks where no tokens are asked for
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -55,7 +49,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
     role: Role
     name: str  # by it history knows who asked
-    token: str = ""  # its id; empty: no tokens are asked for
+    token: str = ""  # its id
     project: str = ""  # the only one that it is for; empty: all
 
 
@@ -66,17 +60,13 @@ class Believed(msgspec.Struct):
 
 
 class Access:
-    def __init__(self, *, open: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        self.open = open
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._believed: OrderedDict[bytes, Believed] = OrderedDict()
         self._failures = Failures()
 
-    async def admit(self, request: Request, registry: Registry, least: Role, here: str) -> Admitted:
-        """Who asks, and their role; Refused if it is not enough. `here` is our own URL."""
-        if self.open:
-            not_from_elsewhere(request, here)
-            return Admitted(Role.ADMIN, LOCAL)
+    async def admit(self, request: Request, registry: Registry, least: Role) -> Admitted:
+        """Who asks, and their role; Refused if it is not enough."""
         ask = f"ask an admin for one: holdfast token create --role {least}"
         token = await self._token(request, registry, ask)
         role = token.role
@@ -122,11 +112,11 @@ class Access:
 
     async def lapsed(self, request: Request, registry: Registry) -> None:
         """Returns when the token of this stream is revoked or expired."""
-        digest = hashed(_secret(request)) if not self.open else b""
+        digest = hashed(_secret(request))
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
             try:
-                if digest and not await self._stands(digest, registry):
+                if not await self._stands(digest, registry):
                     return
             except PortError:
                 continue  # nobody can say
@@ -187,31 +177,3 @@ def unauthorized(detail: str, hint: str) -> Refused:
 
 def client_of(request: Request) -> str:
     return request.client.host if request.client is not None else "?"
-
-
-def not_from_elsewhere(request: Request, here: str) -> None:
-    """Refuses what a browser was led to send by somebody else's page."""
-    host = request.headers.get("host", "")
-    if not _names_us(host, here):
-        hint = "use its address, or give it this name with --url"
-        raise Refused(403, f"this control plane is not called {host[:80]}", hint)
-    origin = request.headers.get("origin")
-    if request.method not in SAFE and origin is not None and urlsplit(origin).netloc != host:
-        raise Refused(
-            403, "a web page from elsewhere sent this", "only a control plane with tokens lets it in"
-        )
-
-
-def _names_us(host: str, here: str) -> bool:
-    """An address, localhost, or the name we were given. Any other name may have been made to point here."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return False
-    if name in ("", "localhost", urlsplit(here).hostname):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -66,7 +66,7 @@ class Open(APIRoute):
         edge = edge_of(request)
         if self.least is not None:
             registry = edge.plane.registry
-            admitted = await edge.access.admit(request, registry, self.least, edge.plane.url)
+            admitted = await edge.access.admit(request, registry, self.least)
             edge.rates.take(admitted)
             request.state.admitted = admitted
             request.state.lapsed = partial(edge.access.lapsed, request, registry)

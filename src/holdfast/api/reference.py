@@ -14,8 +14,9 @@ durations milliseconds, money micro-dollars (a millionth of a dollar).
 **Who may ask.** A token goes into the header `Authorization: Bearer TOKEN`. Each endpoint below names the
 roles that it takes. `read` looks; `operator` also plans, applies, drains and deletes workloads; `admin` does
 all the rest: tokens, pools, the policy. A token of the role `gateway` is for `holdfast gateway --control`,
-one of the role `signals` posts signals, and neither reads anything else. A control plane on loopback that was started without
-tokens takes none, and refuses what a web page from elsewhere sends.
+one of the role `signals` posts signals, and neither reads anything else. `/healthz`, `/readyz` and
+`/openapi.json` take none; `/metrics` takes one of the role `read`. `holdfast up` and `holdfast serve` put the
+first token into the file `token` of their `--dir`.
 
 **Who answers.** Every control plane answers reads. What takes the leader is sent on to it with a 307 and its
 Location; when nobody leads, the answer is a 503 with Retry-After.
@@ -29,9 +30,11 @@ last id that you saw in `Last-Event-ID`, and no line is lost or comes twice. A l
 comes every ten seconds when nothing happens.
 
 ```sh
-curl -s localhost:7700/v1/status
-curl -s localhost:7700/v1/apply -H 'Content-Type: application/yaml' --data-binary @examples/web.yaml
-curl -sN localhost:7700/v1/events -H 'Accept: text/event-stream'
+token="Authorization: Bearer $(cat .holdfast/token)"
+curl -s localhost:7700/v1/status -H "$token"
+curl -s localhost:7700/v1/apply -H "$token" -H 'Content-Type: application/yaml' \\
+    --data-binary @examples/web.yaml
+curl -sN localhost:7700/v1/events -H "$token" -H 'Accept: text/event-stream'
 ```
 
 This page is made by `python -m holdfast.api.reference` and checked by a test.

@@ -34,7 +34,10 @@ ORDERS = ("/v1/apply", "/v1/plan", "/v1/workloads/", "/v1/nodes/", "/v1/brake/")
 REACH_HINT = "is it running? start one with: holdfast up"
 REACH_THERE_HINT = "does it run there, and may this machine reach it? --url names another"
 REACH_GATEWAY_HINT = "is it running? start it with: holdfast gateway; --url names a control plane instead"
-TOKEN_HINT = "give one with --token TOKEN or in $HOLDFAST_TOKEN; an admin makes them: holdfast token create"
+TOKEN_HINT = (
+    "give one with --token TOKEN or in $HOLDFAST_TOKEN, or name the --dir of the control plane in"
+    " $HOLDFAST_DIR; an admin makes others: holdfast token create"
+)
 GATEWAY_TOKEN_HINT = "give it with --token TOKEN: it is in the file admin-token of the gateway's folder"
 KEEP_ALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),

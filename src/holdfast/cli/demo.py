@@ -78,7 +78,7 @@ def _story(folder: Path) -> dict[str, float]:
     out = Console(highlight=False, soft_wrap=True)
     begun = time.monotonic()
     with _fleet(folder) as url:
-        story = Story(url, out)
+        story = Story(url, (folder / "state" / "token").read_text().strip(), out)
         took = time.monotonic() - begun
         story.title("A fleet", f"a control plane and three nodes in three zones, up after {took:.1f} s")
         story.nodes()
@@ -194,11 +194,12 @@ def _fleet(folder: Path) -> "Any":
 class Story:
     """What is asked of the control plane, and how it is shown."""
 
-    def __init__(self, url: str, out: "Any") -> None:
+    def __init__(self, url: str, token: str, out: "Any") -> None:
         import httpx
 
         self.out = out
-        self.client: httpx.Client = httpx.Client(base_url=url, timeout=30)
+        headers = {"authorization": f"Bearer {token}"}
+        self.client: httpx.Client = httpx.Client(base_url=url, headers=headers, timeout=30)
         self.chapter = 0
         self.struck_at = 0.0  # when the deed was done that is told of
 

@@ -65,22 +65,26 @@ def serve(
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key (PEM).")] = None,
-    tokens: Annotated[
-        bool, typer.Option("--tokens", help="Answer nobody without a token; the first is put into DIR/token.")
-    ] = False,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS or tokens.")
+        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS.")
     ] = False,
     leader_timeout: LeaderTimeout = 3,
     token_rate: TokenRate = 100,
     token_streams: TokenStreams = 32,
     new_fleet: NewFleet = False,
+    new_token: Annotated[
+        bool,
+        typer.Option(
+            "--new-token", help="Put another admin token into DIR/token; the first ends. It was lost."
+        ),
+    ] = False,
     log_json: Annotated[
         bool | None, typer.Option("--log-json/--log-text", help="JSON unless on a terminal.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the URL as JSON when it serves.")] = False,
 ) -> None:
-    """Run a control plane until SIGINT or SIGTERM. Workloads go on without it."""
+    """Run a control plane until SIGINT or SIGTERM. Workloads go on without it. It answers nobody without a
+    token; the first one is put into DIR/token, where other commands find it."""
     import asyncio
 
     from holdfast import wiring
@@ -97,9 +101,9 @@ def serve(
         database=database,
         certificate=tls_cert,
         key=tls_key,
-        tokens=tokens,
         insecure=insecure,
         new_fleet=new_fleet,
+        new_token=new_token,
         leader_ttl_ms=round(leader_timeout * 1000),
         limits=TokenLimits(token_rate, token_streams),
     )
