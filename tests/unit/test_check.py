@@ -414,6 +414,7 @@ DAMAGE: dict[str, Callable[[World], object]] = {
     "serving": lambda w: w.serving.update(pool=(99, 0)),
     "draining": lambda w: w.draining.update({"a": None}),
     "doubtful": lambda w: w.doubtful.update({"a": None}),
+    "kept": lambda w: w.kept.update({"a": None}),
     "joined": lambda w: setattr(w, "joined", w.joined + 1),
     "joined_in": lambda w: w.joined_in.update({"prov/here/a": 7}),
     "epoch": lambda w: w.slots.update({"web/0": replace(w.slots["web/0"], epoch=0)}),

@@ -287,7 +287,7 @@ class Finding(Shape, frozen=True, gc=False):
 
 
 class Brake(Shape, frozen=True, gc=False):
-    scope: Annotated[str, Meta(description="fleet, a failure domain, or kept: only dead nodes that nobody confirmed")]
+    scope: Annotated[str, Meta(description="fleet, a failure domain, or kept: dead nodes only")]
     since_ms: int
     why: str
 

@@ -14,11 +14,12 @@ nothing could be launched. It does not let go because time passed: a partition o
 terminating half a fleet.
 
 But it narrows. A burst is over when all in it have been dead for `quiet_ms`, they are fewer than a majority,
-and the others were heard all that time (but for as few as would not hold it). Then the network, the control plane and the rest of the fleet
-are shown to be well, and what is left to doubt is what became of these nodes: from the outside a machine that
-hangs and one behind a cut look the same. So these are kept until they return, their provider says that they
-stopped, or an operator says so; all the others are repaired, drained and terminated again as on any day. A
-node that some peer reaches is no dead one: then a cut is going on, and the brake holds everything.
+and the others were heard all that time (but for as few as would not hold it). Then the network, the control
+plane and the rest of the fleet are shown to be well, and what is left to doubt is what became of these nodes:
+from the outside a machine that hangs and one behind a cut look the same. So these are kept until they return,
+their provider says that they stopped, or an operator says so; all the others are repaired, drained and
+terminated again as on any day. A node that some peer reaches is no dead one: then a cut is going on, and the
+brake holds everything.
 
 After a leader change everything disruptive waits for the same grace that verdicts get. In ordinary times
 repairs are limited to a share of the fleet at once, so that a wrong rule cannot drain everything one by one.

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.core import (
     books,
+    fold_brake,
     fold_gateway,
     fold_market,
     fold_outcomes,
@@ -365,11 +366,7 @@ def _terminated(world: World, event: ev.NodeTerminated) -> None:
 
 def _ordered(world: World, event: ev.OperatorOrdered) -> None:
     if event.order is ev.Order.RELEASE_BRAKE:
-        world.brakes.clear()
-        world.brake_released_at = event.at
-        for name in sorted(world.kept):
-            index.put_node(world, replace(world.nodes[name], kept_at=0))
-        world.agenda.room_freed = True  # whoever waits may preempt again
+        fold_brake.released_by_hand(world, event.at)
         return
     node = world.nodes.get(event.node)
     if node is None or event.order is ev.Order.CHAOS:

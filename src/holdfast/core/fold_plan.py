@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from holdfast.core import books, fold_market, fold_outcomes, fold_supply, index
+from holdfast.core import books, fold_brake, fold_market, fold_outcomes, fold_supply, index
 from holdfast.core.detect import peers_say
 from holdfast.core.fold_events import (
     alive,
@@ -24,7 +24,7 @@ from holdfast.model.plan import Plan
 from holdfast.model.replica import Phase, Replica, Role, Slot, State
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Said, Word
-from holdfast.model.world import Brake, Gang, World
+from holdfast.model.world import Gang, World
 
 
 def accept(world: World, plan: Plan) -> None:
@@ -87,24 +87,10 @@ def _accept(world: World, action: do.Action, at: Instant) -> None:
             world.agenda.at(ask_at, "workload", name)
         case do.DeclareLate(workload=name, deadline=deadline):
             world.courses[name] = replace(world.courses[name], missed=deadline)
-        case do.EngageBrake(scope=scope, why=why):
-            world.brakes[scope] = Brake(scope, at, why)
-            world.agenda.at(at + world.policy.brake.hold_ms, "fleet", "brake")
-        case do.ReleaseBrake(scope=scope):
-            _let_go(world, scope)
-        case do.NarrowBrake(scope=scope, nodes=nodes):
-            for name in nodes:
-                index.put_node(world, replace(world.nodes[name], kept_at=at))
-            _let_go(world, scope)
+        case do.EngageBrake() | do.NarrowBrake() | do.ReleaseBrake():
+            fold_brake.accept(world, action, at)
         case _:
             assert_never(action)
-
-
-def _let_go(world: World, scope: str) -> None:
-    world.brakes.pop(scope, None)
-    world.agenda.room_freed = True  # whoever waits may preempt again
-    for name in world.nodes:  # what was held may go on now
-        world.agenda.note("node", name)
 
 
 def _supply(

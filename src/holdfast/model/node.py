@@ -122,7 +122,7 @@ class Node(msgspec.Struct, frozen=True):
     fencing: Fencing = Fencing.KERNEL  # as its last hello said
     boot: str = ""
     limits: LimitedBy = LimitedBy.UNKNOWN
-    kept_at: Instant = 0  # since then the brake holds what would disturb it, and little else: see `core.brake`
+    kept_at: Instant = 0  # since then the brake is narrowed to it and others: see `core.brake`
 
     @property
     def may_queue(self) -> bool:
