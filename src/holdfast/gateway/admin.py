@@ -25,6 +25,7 @@ from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import NotOurs, Unknown
 from holdfast.gateway.metrics import page
 from holdfast.model.gateway import Key, inherited, is_scope
+from holdfast.model.units import SECOND
 from holdfast.wire.keys import (
     KeyMade,
     KeySent,
@@ -124,7 +125,7 @@ class Admin:
     async def readyz(self, request: Request) -> Response:
         ready = sum(seat.ready for seat in self.keeper.seats)
         if ready:
-            return give({"workers": ready})
+            return give({"workers": ready, "clock_jump_s": round(self.keeper.wall.jump_ms / SECOND)})
         return problem(503, "no worker serves", "look at the log")
 
     async def metrics(self, request: Request) -> Response:

@@ -8,6 +8,7 @@ from holdfast.gateway.replies import Answer
 from holdfast.gateway.service import Service
 from holdfast.model.gateway import Key, may_use
 from holdfast.model.units import Instant
+from holdfast.ports.clock import JUMP_MS
 
 SECRET_MAX = 512
 
@@ -86,10 +87,18 @@ class Book:
         key = self.keys.get(digest)
         if key is None or len(secret) > SECRET_MAX or not hmac.compare_digest(key.hash, digest):
             return Answer(401, "invalid_api_key", "this key is not known here")
+        return self.lapsed(key, wall) or key
+
+    def lapsed(self, key: Key, wall: Instant) -> Answer | None:
+        """Why it is not good now. One that ends was made by a clock; if that was far ahead of ours, so is its
+        end, and it would be good for years."""
         if key.suspended:
             return Answer(
                 403, "key_suspended", f"the key {key.id} is suspended: {key.suspended}", "permission_error"
             )
         if key.expires_at and key.expires_at <= wall:
             return Answer(401, "invalid_api_key", f"the key {key.id} has expired")
-        return key
+        if key.expires_at and key.created_at > wall + JUMP_MS:
+            text = f"the key {key.id} was made by a clock that is ahead of the clock of this gateway"
+            return Answer(401, "invalid_api_key", text)
+        return None

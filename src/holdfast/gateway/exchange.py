@@ -368,6 +368,27 @@ class Exchange(Course[Try, "Service"]):
         else:
             self._end(self._least(0) if self.asked else 0)
 
+    def revoke(self, why: str) -> None:
+        """Its key is not good any more: what runs by it ends here."""
+        if self.over:
+            return
+        self.down.keep_alive = False
+        self.untold = self.untold or self.asked
+        answer = Answer(401, "key_revoked", why, "permission_error", close=True)
+        attempt = self.winner
+        if attempt is None and not self.head:
+            self.answer(answer)
+        elif attempt is None or attempt.events is not None:
+            usage = attempt.events.usage if attempt is not None and attempt.events is not None else None
+            self._tell(answer)
+            if attempt is not None:
+                self._end_with(usage, attempt)
+            else:
+                self._end(self._least(0))
+        else:
+            self._end_with(None, attempt, finish=False)
+            self.down.transport.abort()  # so that nobody takes half of it for the whole
+
     def answer(self, answer: Answer) -> None:
         """Our own answer, when there is none from a replica; in its stream, if one has begun it and no other
         goes on."""

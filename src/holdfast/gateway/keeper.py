@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from holdfast.adapters.clock import HostClock
 from holdfast.core.gateway.lease import LAPSE_S as QUIET_S
 from holdfast.core.gateway.lease import Ask, Broker
 from holdfast.core.gateway.lender import CLAMP_SHARE
@@ -26,7 +27,8 @@ from holdfast.gateway.keyring import Keyring
 from holdfast.gateway.link import Link
 from holdfast.gateway.watch_keys import KeyWatch
 from holdfast.model.gateway import Grade, Key, Limits, key_of, scope_of_key
-from holdfast.model.units import Instant
+from holdfast.model.units import SECOND
+from holdfast.ports.clock import HeldWall
 
 READY_WITHIN_S = 60.0
 AGAIN_S = (0.1, 0.5, 1.0, 2.0, 5.0)
@@ -70,6 +72,8 @@ class Keeper:
         """`control`: the control plane whose keys, limits and services these are; empty: they are ours."""
         self.wanted, self.control = wanted, control
         self.now = time.monotonic
+        self.wall = HeldWall(HostClock())
+        self._jumped = False
         self.ring = Keyring(None if control else wanted.state / "keys.json", wanted.keys)
         self.limits: dict[str, Limits] = dict(wanted.limits)
         self.services = wanted.services
@@ -104,10 +108,6 @@ class Keeper:
         self._failing: frozenset[str] = frozenset()  # services of which every replica fails
         self._ejected: frozenset[tuple[str, str]] = frozenset()  # replicas that some worker leaves out
         self._by_pid: dict[int, Seat] = {}
-
-    @staticmethod
-    def wall() -> Instant:
-        return time.time_ns() // 1_000_000
 
     # what changes
 
@@ -189,6 +189,7 @@ class Keeper:
                 buffers_per_address=wanted.buffers_per_address,
                 connections_per_address=wanted.connections_per_address,
                 trusted_proxies=wanted.trusted_proxies,
+                wall=self.wall(),
             )
         )
         for scope, limits in self.limits.items():
@@ -323,10 +324,25 @@ class Keeper:
         while True:
             await asyncio.sleep(LAPSE_S)
             now = self.now()
+            self._look_at_clock()
             self.broker.lapse(now)
             if now - bettered_at >= BETTER_S and not self.control:
                 bettered_at = now
                 self._better(now)
+
+    def _look_at_clock(self) -> None:
+        """Whoever mends a clock hears that we did not follow it."""
+        self.wall()
+        by_s = round(self.wall.jump_ms / SECOND)
+        if by_s and not self._jumped:
+            log.error(
+                "the wall clock jumped: whether keys have expired is told by the time before that",
+                by_s=by_s,
+                hint="set the clock right (NTP); if it is right now, start this gateway anew",
+            )
+        elif self._jumped and not by_s:
+            log.info("the wall clock is back where it should be")
+        self._jumped = bool(by_s)
 
     def _better(self, now: float) -> None:
         """What there is more of than was written down is written down."""

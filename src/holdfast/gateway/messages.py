@@ -9,6 +9,7 @@ from holdfast.gateway.counts import Counted
 from holdfast.gateway.settings import MIB
 from holdfast.gateway.settings import Service as ServiceSettings
 from holdfast.model.gateway import Key, Limits
+from holdfast.model.units import Instant
 
 SawOne = tuple[str, float, Seen]  # key, when (monotonic: one machine, one clock), what
 
@@ -55,6 +56,7 @@ class Start(Message, frozen=True):
     buffers_per_address: int = 128 * MIB
     connections_per_address: int = 1_000
     trusted_proxies: tuple[str, ...] = ()
+    wall: Instant = 0  # by the keeper, which has looked at it for longer
 
 
 class Granted(Message, frozen=True):

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from holdfast.core.gateway.tries import upper_end
 from holdfast.gateway.counts import ModelCounted, ServiceCounted, added, model_sum
+from holdfast.model.units import SECOND
 
 if TYPE_CHECKING:
     from holdfast.gateway.keeper import Keeper
@@ -33,6 +34,11 @@ class Added(Collector):
         )
         yield GaugeMetricFamily(
             "holdfast_gateway_connections", "Clients connected.", sum(each.connections for each in told)
+        )
+        yield GaugeMetricFamily(
+            "holdfast_gateway_clock_jump_seconds",
+            "How far the wall clock is from what is believed; 0 while it is believed.",
+            self.keeper.wall.jump_ms / SECOND,
         )
         refused = CounterMetricFamily(
             "holdfast_gateway_refused_requests", "Requests that reached no service.", labels=["status"]

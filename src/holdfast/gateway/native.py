@@ -81,6 +81,7 @@ TYPES = (
     "gateway.target",
     "model.gateway",
     "model.units",
+    "ports.clock",
 )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.adapters.clock import HostClock
 from holdfast.core.gateway.bucket import Bucket
 from holdfast.core.gateway.estimate import Estimator
 from holdfast.core.gateway.purse import Purse, Short
@@ -35,6 +36,8 @@ from holdfast.gateway.replies import Answer
 from holdfast.gateway.service import Service
 from holdfast.gateway.siblings import Siblings
 from holdfast.model.gateway import Key
+from holdfast.model.units import Instant
+from holdfast.ports.clock import HeldWall
 
 if TYPE_CHECKING:
     from holdfast.gateway.link import Link
@@ -62,6 +65,7 @@ class Worker:
         self.body_max = wanted.body_max
         self.connections_max = min(wanted.connections, connections_possible())
         self.now = time.monotonic
+        self.wall = HeldWall(HostClock(), wanted.wall)
         self.draw = random.random
         self.book = Book()
         self.purse = Purse(wanted.name, {}, self.now(), opens=wanted.fail_open)
@@ -82,6 +86,7 @@ class Worker:
         self._wanting: set[str] = set()
         self._saw: list[SawOne] = []
         self._guesses: OrderedDict[str, Bucket] = OrderedDict()
+        self._keys_changed: set[str] = set()  # what runs by them is looked at
         self.learned = self._looks = 0
         self._ids = 0
         self._id_start = f"req-{os.urandom(5).hex()}".encode()
@@ -126,7 +131,7 @@ class Worker:
             return known
         if not down.secret and self.wanted.open:
             return ANYBODY
-        found = self.book.key_of(down.secret, time.time_ns() // 1_000_000)
+        found = self.book.key_of(down.secret, self.wall())
         if isinstance(found, Key):
             down.key = found
             return found
@@ -242,8 +247,10 @@ class Worker:
                 self._granted(message)
             case messages.KeyPut(key=key):
                 self.book.put_key(key)
+                self._keys_changed.add(key.id)
             case messages.KeyGone(id=id):
                 self.book.drop_key(id)
+                self._keys_changed.add(id)
                 self.purse.forget_key(id)
             case messages.LimitsPut(scope=scope, limits=limits):
                 self.purse.set_limits(scope, limits, now)
@@ -298,7 +305,14 @@ class Worker:
                 self._tell()
 
     def _look(self, now: float) -> None:
+        wall = self.wall()
+        changed, self._keys_changed = self._keys_changed, set()
         for down in tuple(self.downs):
+            exchange = down.exchange
+            if exchange is not None:
+                key = exchange.key
+                if key.id in changed or (key.expires_at and key.expires_at <= wall):
+                    self._check_key(exchange, wall)
             if down.deadline < now:
                 down.late()
             elif down.exchange is not None:
@@ -312,6 +326,18 @@ class Worker:
             self._answered()
         if self._postponed:
             self._take_again()
+
+    def _check_key(self, exchange: Exchange, wall: Instant) -> None:
+        """Its key is another than when it was let in. If it is not good any more, nothing goes on by it."""
+        key = self.book.keys.get(exchange.key.hash)
+        if key is None or key.id != exchange.key.id:
+            exchange.revoke(f"the key {exchange.key.id} was deleted")
+            return
+        refused = self.book.lapsed(key, wall)
+        if refused is not None:
+            exchange.revoke(refused.message)
+        else:
+            exchange.key = key
 
     def report(self) -> None:
         """What we have spent, and what of it we hold on to."""
