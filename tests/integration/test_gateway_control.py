@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.adapters.clock import HostClock
 from holdfast.api import bodies
 from holdfast.api import gateways as watched
 from holdfast.api.access import Access
@@ -19,7 +20,7 @@ from holdfast.gateway.view import Change, View, changed
 from holdfast.model.event import BudgetDrawn
 from holdfast.model.gateway import Grade, Limits
 from holdfast.model.scale import Signal
-from holdfast.model.units import HOUR
+from holdfast.model.units import DAY, HOUR, MINUTE
 from holdfast.ports.registry import Role
 from holdfast.wire import keys as wire
 from holdfast.wire.gateway import LoadTold, ServiceLoad, as_meant, to_send
@@ -67,6 +68,50 @@ async def test_a_key_is_made_shown_rotated_suspended_restored_and_deleted() -> N
         journal = msgspec.json.encode(api.world.store.entries)  # type: ignore[attr-defined]
         assert secret.encode() not in journal
         assert fresh["secret"].encode() not in journal
+
+
+class SetClock(HostClock):
+    """Somebody sets the wall clock of the machine."""
+
+    ahead_ms = 0
+
+    def wall(self) -> int:
+        return super().wall() + self.ahead_ms
+
+
+async def test_a_key_ends_by_the_wall_clock_though_the_fleets_time_is_that_of_a_clock_that_was_wrong() -> (
+    None
+):
+    """The control plane was started once 400 days ahead: its time stays there, and keys with it."""
+    world = World()
+    world.clock = clock = SetClock()
+    clock.ahead_ms = 400 * DAY
+    async with served(world=world):
+        pass
+    clock.ahead_ms = 0
+    async with served(world=world) as api:
+        assert api.plane.now() > clock.wall() + 399 * DAY
+        made = await api.post("/v1/keys", {"id": "short", "ttl_ms": HOUR})
+        assert abs(made["key"]["expires_ms"] - clock.wall() - HOUR) < MINUTE
+        fresh = await api.post("/v1/keys/short/rotate", {"grace_ms": 60_000})
+        assert abs(fresh["key"]["created_ms"] - clock.wall()) < MINUTE
+        assert abs(api.plane.world.keys["short"].expires_at - clock.wall()) < 2 * MINUTE
+        status = await api.get("/v1/status")
+        assert abs(status["clock_off_ms"] + 400 * DAY) < HOUR
+        await until(
+            lambda: (api.plane.metrics.get_sample_value("holdfast_clock_off_seconds") or 0) < -30_000_000
+        )
+
+
+async def test_keys_end_by_the_time_that_passes_while_the_clock_of_the_leader_jumps() -> None:
+    world = World()
+    world.clock = clock = SetClock()
+    async with served(world=world) as api:
+        assert (await api.get("/v1/status"))["clock_off_ms"] == 0
+        clock.ahead_ms = 400 * DAY
+        made = await api.post("/v1/keys", {"id": "short", "ttl_ms": HOUR})
+        assert abs(made["key"]["expires_ms"] - HostClock().wall() - HOUR) < MINUTE
+        assert abs((await api.get("/v1/status"))["clock_off_ms"] - 400 * DAY) < HOUR
 
 
 async def test_a_key_for_a_team_or_model_that_is_not_known_is_refused_unless_it_is_said_to_be_new() -> None:

@@ -11,6 +11,7 @@ from holdfast.cli import look, status_page, tables, tables_market
 from holdfast.cli.capacity import told as capacity_page
 from holdfast.cli.client import read
 from holdfast.cli.rows import Rows, facts
+from holdfast.model.units import DAY
 from tests.cli_rig import NOW, Holdfast, fleet, gives, line, listening, node, replica, workload
 
 
@@ -335,3 +336,9 @@ def test_the_page_says_where_limits_and_fencing_are_not_the_kernels() -> None:
     )
     assert "limits: watchdog on 1 of 2 nodes: memory, not cpus" in shown
     assert "fencing: none on n2" in shown
+
+
+def test_a_clock_that_is_far_off_is_said_on_the_page() -> None:
+    behind = look.plain(status_page.page(fleet([], [], clock_off_ms=-400 * DAY), [], bars=False))
+    assert "CLOCK  that of the control plane is 400d behind the fleet's time" in behind
+    assert "CLOCK" not in look.plain(status_page.page(fleet([], []), [], bars=False))

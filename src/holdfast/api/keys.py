@@ -76,7 +76,7 @@ async def make_key(edge: ThisEdge, actor: ThisActor, body: KeyWanted) -> Respons
             wire.check_names(wanted, plane.world.limits, plane.world.keys.values(), served(plane.world))
         except wire.NotKnown as unknown:
             raise Refused(422, str(unknown), unknown.hint) from None
-        key, secret = wire.made(wanted, plane.now())
+        key, secret = wire.made(wanted, plane.wall())  # by which it ends, and not by the fleet's time
         await plane.tell(KeyPut(at=plane.now(), key=key, actor=actor))
     return give(KeyMade(_shown(edge, key), secret))
 
@@ -96,7 +96,9 @@ async def rotate_key(edge: ThisEdge, actor: ThisActor, id: str, body: Rotation |
     async with edge.writing:
         now = plane.now()
         try:
-            old, fresh, secret = wire.rotated(_known(edge, id), plane.world.keys, now, wanted.grace_ms)
+            old, fresh, secret = wire.rotated(
+                _known(edge, id), plane.world.keys, plane.wall(), wanted.grace_ms
+            )
         except wire.NotRotatable as refused:
             raise Refused(409, str(refused), refused.hint) from None
         limits = inherited(plane.world.limits, old.id, fresh.id)
@@ -118,7 +120,7 @@ async def suspend_key(edge: ThisEdge, actor: ThisActor, id: str, body: Suspensio
 
 @router.post("/keys/{id}/restore", summary="Let it in again", **gives(KeyShown, JOURNALLED, 404))
 async def restore_key(edge: ThisEdge, actor: ThisActor, id: str) -> Response:
-    return await _put(edge, actor, id, lambda key: wire.restored(key, edge.plane.now()))
+    return await _put(edge, actor, id, lambda key: wire.restored(key, edge.plane.wall()))
 
 
 @reads.get("/limits", summary="All limits but those of single keys", **gives_map(Limits, "by scope"))

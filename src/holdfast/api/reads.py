@@ -52,6 +52,7 @@ async def status(plane: ThisPlane) -> Response:
             brakes=views.brakes(world),
             nodes=await nodes_of(plane),
             workloads=await workloads_of(plane),
+            clock_off_ms=plane.clock_off_ms,
         )
     )
 

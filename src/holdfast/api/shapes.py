@@ -304,6 +304,12 @@ class Status(Shape, frozen=True, gc=False):
     brakes: list[Brake]
     nodes: list[Node]
     workloads: list[Workload]
+    clock_off_ms: Annotated[
+        int,
+        Meta(
+            description="how far the clock of the machine that answers is ahead of `now_ms`; 0 up to an hour"
+        ),
+    ] = 0
 
 
 class Free(Shape, frozen=True, gc=False):

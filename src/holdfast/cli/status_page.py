@@ -17,7 +17,11 @@ RANK = {"dead": 0, "unreachable": 1, "suspect": 2}
 
 def page(status: Status, events: Sequence[Line], *, bars: bool, rows: int | None = None) -> RenderableType:
     """`rows`: of the screen, if it must fit there."""
-    parts: list[RenderableType] = [head(status), *(brake(one, status.now_ms) for one in status.brakes)]
+    parts: list[RenderableType] = [
+        head(status),
+        *(brake(one, status.now_ms) for one in status.brakes),
+        *clock(status),
+    ]
     taken = len(parts) + 10 + min(len(events), 8)
     room = ROOM if rows is None else max(4, rows - taken)
     workloads = sorted(status.workloads, key=lambda w: (tables.as_wanted(w), look.natural(w.name)))
@@ -49,6 +53,14 @@ def head(status: Status) -> Text:
         ("   ● " if status.leader else "   ✕ ", "green" if status.leader else "red"),
         leader,
     )
+
+
+def clock(status: Status) -> list[Text]:
+    if not status.clock_off_ms:
+        return []
+    by, how = look.ago(abs(status.clock_off_ms)), "ahead of" if status.clock_off_ms > 0 else "behind"
+    text = f"that of the control plane is {by} {how} the fleet's time: one of them is wrong"
+    return [Text.assemble(("CLOCK  ", "bold red"), text)]
 
 
 def brake(one: Brake, now_ms: int) -> Text:

@@ -67,6 +67,11 @@ class Metrics:
         self.loop_lag = Gauge(
             "holdfast_loop_lag_seconds", "How late the loop's last tick came.", registry=registry
         )
+        self.clock_off = Gauge(
+            "holdfast_clock_off_seconds",
+            "How far the clock of this machine is ahead of the fleet's time; 0 up to an hour.",
+            registry=registry,
+        )
         self.beats = Counter("holdfast_heartbeats", "Heartbeats heard.", registry=registry)
         self.links = Gauge("holdfast_agent_links", "Agents that are connected here.", registry=registry)
         self.refused = Counter(

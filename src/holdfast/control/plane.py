@@ -42,7 +42,7 @@ from holdfast.model.scale import Signal
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.model.world import World
 from holdfast.ports.chaos import Chaos, MarketChaos
-from holdfast.ports.clock import Clock, SteadyClock
+from holdfast.ports.clock import JUMP_MS, Clock, HeldWall, SteadyClock
 from holdfast.ports.errors import NotFound, PortError
 from holdfast.ports.provider import Provider
 from holdfast.ports.registry import Registry
@@ -125,6 +125,8 @@ class Plane:
         self._generation = 0  # of the last term that we began
         self._trouble = "it has just started"
         self._steady = SteadyClock(clock)
+        self.wall = HeldWall(clock)  # for what ends at a date
+        self._clock_off = False
         self._length = 0
         self._known: tuple[str, ...] = ()  # addresses of all control planes
         self._news = asyncio.Condition()
@@ -172,6 +174,12 @@ class Plane:
 
     def now(self) -> Instant:
         return self._term.now if self._term is not None else self._steady.now()
+
+    @property
+    def clock_off_ms(self) -> Millis:
+        """How far the clock of this machine is ahead of the fleet's time; 0: no further than clocks are."""
+        off_ms = self.clock.wall() - self.now()
+        return off_ms if abs(off_ms) > JUMP_MS else 0
 
     async def leader(self) -> Leadership:
         return self._leadership
@@ -363,6 +371,17 @@ class Plane:
         while True:
             await asyncio.sleep(1)
             self.hub.sweep()
+            self._look_at_clock()
+
+    def _look_at_clock(self) -> None:
+        """The fleet's time goes by its journal: a clock that is wrong, or was once, changes nothing of it."""
+        self.wall()
+        off_ms = self.clock_off_ms
+        self._metrics.clock_off.set(off_ms / SECOND)
+        if off_ms and not self._clock_off:
+            hint = "set it right (NTP). If it is right, one that led was wrong: times of events are too"
+            log.error("this machine's clock is far from the fleet's time", off_s=off_ms // SECOND, hint=hint)
+        self._clock_off = bool(off_ms)
 
     async def _announce(self) -> None:
         """Agents are told of every control plane there is, so that they find the next leader."""
