@@ -90,6 +90,12 @@ async def served(
             yield serving, client
 
 
+def to_admin(serving: Serving) -> httpx.AsyncClient:
+    """Of the second listener."""
+    sent = {"authorization": f"Bearer {serving.admin_token}"}
+    return httpx.AsyncClient(base_url=serving.admin_url, headers=sent)
+
+
 def events(text: str) -> list[Any]:
     """The data of all events; [DONE] as it is."""
     found = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]

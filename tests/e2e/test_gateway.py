@@ -89,7 +89,10 @@ def test_a_key_is_good_soon_after_it_is_made_and_refused_soon_after_it_is_suspen
     gone = gateway.answers(secret, 401, within_s=5)
     print(f"good after {good:.3f} s, refused {refused:.3f}, again {again:.3f}, gone {gone:.3f}")
     assert max(good, refused, again, gone) < 1
-    hint = httpx.post(f"{gateway.started.told['admin_url']}/v1/keys", json={}).json()
+    admin = gateway.started.told["admin_url"]
+    assert httpx.post(f"{admin}/v1/keys", json={}).status_code == 401
+    sent = {"authorization": f"Bearer {(gateway.started.folder / 'admin-token').read_text().strip()}"}
+    hint = httpx.post(f"{admin}/v1/keys", json={}, headers=sent).json()
     assert (hint["status"], up.url in hint["hint"]) == (409, True)
 
 

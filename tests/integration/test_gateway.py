@@ -10,7 +10,7 @@ import pytest
 from holdfast.gateway.settings import Service, Upstream
 from holdfast.model.gateway import Limits
 from tests.certificates import self_signed
-from tests.gateways import CHAT, SECRET, chat, engine, events, key, served, service, text_of
+from tests.gateways import CHAT, SECRET, chat, engine, events, key, served, service, text_of, to_admin
 
 
 async def test_an_answer_comes_through_with_what_is_left(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ async def test_what_is_counted_is_counted_by_model(tmp_path: Path) -> None:
     async with engine() as toy, served(tmp_path, service(toy.url), workers=1) as (serving, client):
         for model in ("toy", "toy-t0-i0-n3", "toy-t0-i0-n4"):
             assert (await client.post(CHAT, json=chat(model=model, stream=True))).status_code == 200
-        async with asyncio.timeout(30), httpx.AsyncClient(base_url=serving.admin_url) as admin:
+        async with asyncio.timeout(30), to_admin(serving) as admin:
             while True:  # workers tell every second
                 page = (await admin.get("/metrics")).text
                 if 'requests_total{model="toy-*",service="toy",status="200"} 2.0' in page:

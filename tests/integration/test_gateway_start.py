@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -189,3 +190,22 @@ async def test_a_second_ctrl_c_waits_for_no_request(tmp_path: Path) -> None:
                     [line async for line in lines]
             assert await process.wait() == 0
             await process.stderr.read()
+
+
+def test_a_file_by_which_keys_would_cross_a_network_in_plain_text_is_not_good(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    toy = 'services: [{name: toy, upstreams: ["http://127.0.0.1:1"]}]\n'
+    file.write_text(f'listen: "0.0.0.0:8080"\nadmin: "10.0.0.9:8081"\n{toy}')
+
+    def checked(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "holdfast.cli.main", "gateway", "-c", str(file), "--check", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    refused = checked()
+    assert refused.returncode == 2
+    assert "listen: keys would come over plain http to 0.0.0.0" in refused.stderr
+    assert "admin: the admin token would come over plain http to 10.0.0.9" in refused.stderr
+    assert "insecure: true" in refused.stderr
+    assert checked("--insecure").returncode == 0
+    file.write_text(f"{file.read_text()}insecure: true\n")
+    assert checked().returncode == 0

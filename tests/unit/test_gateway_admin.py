@@ -13,16 +13,22 @@ from holdfast.core.gateway.lease import Ask, Part
 from holdfast.gateway import keyring, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.book import hashed
-from holdfast.gateway.keeper import Keeper
+from holdfast.gateway.exposed import exposed
+from holdfast.gateway.keeper import CannotListen, Keeper
+from holdfast.gateway.serve import admin_token, gateway
 from holdfast.model.gateway import Limits
 from tests.gateways import key, service
 
 
+TOKEN = "hfg_x"
+
+
 @asynccontextmanager
-async def admin(state: Path, token: str = "", **more: Any) -> AsyncIterator[tuple[Keeper, httpx.AsyncClient]]:
+async def admin(state: Path, **more: Any) -> AsyncIterator[tuple[Keeper, httpx.AsyncClient]]:
     keeper = Keeper(settings.Gateway(state=state, keys=(key(),), **more))
-    transport = httpx.ASGITransport(app=Admin(keeper, token).app())
-    async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+    transport = httpx.ASGITransport(app=Admin(keeper, TOKEN).app())
+    sent = {"authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=sent) as client:
         yield keeper, client
 
 
@@ -78,9 +84,6 @@ async def test_what_is_no_request_is_told_apart(tmp_path: Path) -> None:
         assert (await client.post("/v1/keys/no/restore", json={})).status_code == 404
         assert (await client.get("/v1/nothing")).status_code == 404
         assert (await client.put("/v1/keys", json={})).status_code == 405
-        assert (
-            await client.post("/v1/keys", json={}, headers={"origin": "http://elsewhere"})
-        ).status_code == 403
 
 
 async def test_its_root_says_what_there_is_and_other_paths_point_there(tmp_path: Path) -> None:
@@ -94,7 +97,7 @@ async def test_its_root_says_what_there_is_and_other_paths_point_there(tmp_path:
 
 
 async def test_a_token_is_asked_for_except_for_health(tmp_path: Path) -> None:
-    async with admin(tmp_path, "hfg_x") as (_, client):
+    async with admin(tmp_path) as (_, client):
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get("/readyz")).status_code == 503
         for sent in (b"", b"Bearer", b"Bearer hfg_y", b"Bearer h\xe9"):
@@ -258,3 +261,67 @@ async def test_a_key_for_a_team_or_model_that_is_not_known_is_refused_unless_it_
             "global": {"concurrent": 9},
         }
         assert shown["test"]["in_force"] == {"global": {"concurrent": 9}}
+
+
+async def test_nobody_without_the_token_makes_a_key_or_looks_also_on_loopback(tmp_path: Path) -> None:
+    """Any account of the machine made itself a key without limits."""
+    async with admin(tmp_path) as (keeper, client):
+        del client.headers["authorization"]
+        for method, path in (("POST", "/v1/keys"), ("GET", "/v1/keys"), ("GET", "/metrics"), ("GET", "/")):
+            assert (await client.request(method, path, json={})).status_code == 401, path
+        assert keeper.ring.own == {}
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8081", "127.0.0.1.evil.example", "10.0.0.1", "", "["]
+)
+async def test_a_page_that_leads_its_own_name_to_this_machine_is_refused(host: str, tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client):
+        for path in ("/v1/keys", "/healthz", "/metrics"):
+            refused = await client.get(path, headers={"host": host})
+            assert refused.status_code == 403, path
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8081", "localhost", "[::1]:8081"])
+async def test_a_name_of_this_machine_is_answered(host: str, tmp_path: Path) -> None:
+    async with admin(tmp_path) as (_, client):
+        assert (await client.get("/v1/keys", headers={"host": host})).status_code == 200
+
+
+async def test_beyond_loopback_any_name_may_lead_there(tmp_path: Path) -> None:
+    async with admin(tmp_path, admin_host="10.0.0.9", insecure=True) as (_, client):
+        assert (await client.get("/v1/keys", headers={"host": "gw.example"})).status_code == 200
+
+
+def test_a_token_that_others_can_read_is_replaced(tmp_path: Path) -> None:
+    first = admin_token(tmp_path)
+    assert (tmp_path / "admin-token").stat().st_mode & 0o777 == 0o600
+    assert admin_token(tmp_path) == first
+    (tmp_path / "admin-token").chmod(0o644)
+    second = admin_token(tmp_path)
+    assert second != first
+    assert admin_token(tmp_path) == second
+    assert (tmp_path / "admin-token").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"host": "0.0.0.0"}, ["listen"]),
+        ({"admin_host": "::"}, ["admin"]),
+        ({"host": "10.0.0.9", "admin_host": "10.0.0.9"}, ["listen", "admin"]),
+        ({"host": "10.0.0.9", "open": True}, []),
+        ({"host": "0.0.0.0", "admin_host": "0.0.0.0", "insecure": True}, []),
+        ({"host": "0.0.0.0", "admin_host": "0.0.0.0", "certificate": Path("c")}, []),
+        ({"host": "127.0.0.1", "admin_host": "::1"}, []),
+    ],
+)
+async def test_secrets_do_not_cross_a_network_in_plain_text(
+    fields: dict[str, Any], said: list[str], tmp_path: Path
+) -> None:
+    wanted = settings.Gateway(state=tmp_path, port=0, admin_port=0, **fields)
+    assert [field for field, _, _ in exposed(wanted)] == said
+    if said:
+        with pytest.raises(CannotListen, match="plain http"):
+            async with gateway(wanted):
+                raise AssertionError("it started")

@@ -76,7 +76,7 @@ def test_every_path_has_its_line() -> None:
 
 
 def test_every_path_of_the_second_listener_has_its_line(tmp_path: Path) -> None:
-    app = Admin(Keeper(settings.Gateway(state=tmp_path))).app()
+    app = Admin(Keeper(settings.Gateway(state=tmp_path)), "token").app()
     for route in app.routes:
         path = re.sub(r"\{(\w+)(:path)?\}", lambda found: found[1].upper(), getattr(route, "path", ""))
         method = next(iter(getattr(route, "methods", set()) - {"HEAD"}))

@@ -51,6 +51,10 @@ def gateway(
     workers: Annotated[
         int | None, typer.Option("--workers", metavar="N", min=1, max=256, help="Instead of the file's.")
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Plain http beyond this machine: TLS ends elsewhere."),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Only read the file, and say what is wrong.")
     ] = False,
@@ -68,10 +72,21 @@ def gateway(
     wanted = msgspec.structs.replace(
         wanted, **{field: value for field, value in given.items() if value is not None}
     )
+    if insecure:
+        wanted = msgspec.structs.replace(wanted, insecure=True)
     if check:
+        _check_exposed(config or FILE, wanted)
         _say_good(config if behind is not None else config or FILE, wanted, json=json)
         return
     _serve(wanted, behind, log_json=log_json, json=json)
+
+
+def _check_exposed(file: Path, wanted: "Gateway") -> None:
+    from holdfast.gateway.exposed import exposed
+
+    found = list(exposed(wanted))
+    if found:
+        say.fail([f"{file}: {field}: {text}" for field, text, _ in found], found[0][2])
 
 
 def _say_good(file: Path | None, wanted: "Gateway", *, json: bool) -> None:

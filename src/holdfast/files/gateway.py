@@ -186,6 +186,7 @@ def _gateway(form: GatewayForm, state: Path) -> settings.Gateway:
         limits=dict(_limits(form.limits)),
         keys=tuple(map(_key, form.keys)),
         open=form.open,
+        insecure=form.insecure,
         fail_open=form.fail_open,
         shadow=form.shadow,
     )

@@ -207,6 +207,9 @@ class GatewayForm(Strict):
     buffers_per_key: Annotated[int, MEMORY] = Field(256, description="and of them for one key")
     buffers_per_address: Annotated[int, MEMORY] = Field(128, description="and from one address")
     open: Annotated[bool, FLAG] = Field(False, description="nobody needs a key")
+    insecure: Annotated[bool, FLAG] = Field(
+        False, description="plain http beyond loopback: TLS ends in front of it, or the network is your own"
+    )
     fail_open: Annotated[bool, FLAG] = Field(
         False, description="let requests in when nobody can say what is left of a quota, and book them later"
     )

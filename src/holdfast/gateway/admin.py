@@ -1,13 +1,17 @@
 """The second listener: health, metrics, keys and limits, for those who run the gateway.
 
-It answers on an address of its own, which should not be open to those who ask for models. On another address
-than loopback it wants the token in the file `admin-token` of its folder.
+It answers on an address of its own, which should not be open to those who ask for models, and wants the token
+in the file `admin-token` of its folder: any account of this machine reaches loopback. Only whether it lives and
+serves is said to everybody. A web page in a browser of this machine can reach loopback too, under a name of its
+own that leads there: on loopback it must be called by a name of this machine.
 """
 
+import contextlib
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +30,7 @@ from holdfast.gateway.keyring import NotOurs, Unknown
 from holdfast.gateway.metrics import page
 from holdfast.model.gateway import Key, inherited, is_scope
 from holdfast.model.units import SECOND
+from holdfast.wire.address import is_loopback
 from holdfast.wire.keys import (
     KeyMade,
     KeySent,
@@ -59,7 +64,7 @@ def give(what: Any, status: int = 200) -> Response:
 
 
 class Admin:
-    def __init__(self, keeper: Keeper, token: str = "") -> None:
+    def __init__(self, keeper: Keeper, token: str) -> None:
         self.keeper, self.token = keeper, token
 
     def app(self) -> Starlette:
@@ -94,12 +99,11 @@ class Admin:
 
     async def gate(self, request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
         try:
-            if self.token and request.url.path not in ("/healthz", "/readyz"):
+            self._check_host(request)
+            if request.url.path not in ("/healthz", "/readyz"):
                 sent = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
                 if not hmac.compare_digest(sent.encode(), self.token.encode()):
                     raise Refused(401, "a token is needed", "send it as: Authorization: Bearer TOKEN")
-            elif request.method != "GET" and "origin" in request.headers:
-                raise Refused(403, "a web page from elsewhere sent this")
             if self.keeper.control and request.method != "GET":
                 hint = f"ask it instead: --url {self.keeper.control}, and no --gateway"
                 raise Refused(409, "keys and limits are those of the control plane", hint)
@@ -116,6 +120,14 @@ class Admin:
             return problem(409, str(replaced), replaced.hint)
         except OSError as error:
             return problem(507, f"this could not be written: {error.strerror}")
+
+    def _check_host(self, request: Request) -> None:
+        if not is_loopback(self.keeper.wanted.admin_host):
+            return
+        with contextlib.suppress(ValueError):
+            if is_loopback(urlsplit(f"//{request.headers.get('host', '')}").hostname or ""):
+                return
+        raise Refused(403, "this was sent to another name than that of this machine", "call it 127.0.0.1")
 
     # how it is
 

@@ -8,15 +8,19 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import structlog
 import uvicorn
 
 from holdfast.gateway import native, settings
 from holdfast.gateway.admin import Admin, new_token
 from holdfast.gateway.behind import Behind, following
+from holdfast.gateway.exposed import exposed
 from holdfast.gateway.keeper import CannotListen, Keeper
 from holdfast.wire.address import is_loopback
 
 CLOSE_S = 3
+
+log = structlog.get_logger("holdfast.gateway")
 
 
 class Server(uvicorn.Server):
@@ -28,11 +32,12 @@ class Server(uvicorn.Server):
 
 
 class Serving:
-    def __init__(self, keeper: Keeper, admin_port: int) -> None:
-        self.keeper = keeper
+    def __init__(self, keeper: Keeper, admin_port: int, admin_token: str) -> None:
+        self.keeper, self.admin_token = keeper, admin_token
         scheme = "https" if keeper.wanted.certificate else "http"
         self.url = f"{scheme}://{_host(keeper.wanted.host)}:{keeper.port}"
-        self.admin_url = f"http://{_host(keeper.wanted.admin_host)}:{admin_port}"
+        admin_scheme = "https" if _secured(keeper.wanted) else "http"
+        self.admin_url = f"{admin_scheme}://{_host(keeper.wanted.admin_host)}:{admin_port}"
 
 
 @contextlib.asynccontextmanager
@@ -44,6 +49,7 @@ async def gateway(
 ) -> AsyncIterator[Serving]:
     """A gateway that answers, until the block ends; alone, or behind a control plane, for which it waits
     until it has something to go by, or until `stop`. In a `hurry` it does not wait for requests that run."""
+    _check_exposed(wanted)
     _check_tls(wanted)
     _check_native()
     listener = _listen(wanted)
@@ -53,9 +59,12 @@ async def gateway(
         keeper = Keeper(wanted, behind.urls[0] if behind is not None else "")
         if behind is not None:
             await stack.enter_async_context(following(keeper, behind, stop or asyncio.Event()))
-        token = "" if is_loopback(wanted.admin_host) else _token(wanted)
+        token = admin_token(wanted.state)
+        secured = _secured(wanted)
         config = uvicorn.Config(
             Admin(keeper, token).app(),
+            ssl_certfile=wanted.certificate if secured else None,
+            ssl_keyfile=wanted.key if secured else None,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -67,7 +76,7 @@ async def gateway(
         await stack.enter_async_context(keeper.running(hurry))
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
-            found = Serving(keeper, listener.getsockname()[1])
+            found = Serving(keeper, listener.getsockname()[1], token)
             where = wanted.state / "admin-url"
             where.unlink(missing_ok=True)
             if behind is None:  # else keys and limits are the control plane's: it is found by its own file
@@ -78,6 +87,16 @@ async def gateway(
                 where.unlink(missing_ok=True)
                 server.should_exit = True
                 await serving
+
+
+def _check_exposed(wanted: settings.Gateway) -> None:
+    for _, text, hint in exposed(wanted):
+        raise CannotListen(text, f"{hint}, or --insecure")
+
+
+def _secured(wanted: settings.Gateway) -> bool:
+    """Is the second listener https? The certificate is for the name that clients use, not for loopback."""
+    return wanted.certificate is not None and not is_loopback(wanted.admin_host)
 
 
 def _check_tls(wanted: settings.Gateway) -> None:
@@ -114,11 +133,15 @@ def _listen(wanted: settings.Gateway) -> socket.socket:
     return listener
 
 
-def _token(wanted: settings.Gateway) -> str:
-    """Made at the first start, kept in a file that only its owner reads."""
-    path = wanted.state / "admin-token"
+def admin_token(state: Path) -> str:
+    """Made at the first start, kept in a file that only its owner reads. One that others could read is
+    replaced."""
+    path = state / "admin-token"
     with contextlib.suppress(FileNotFoundError):
-        return path.read_text().strip()
+        if not path.stat().st_mode & 0o077 and (kept := path.read_text().strip()):
+            return kept
+        log.warning("the admin token could be read by others, or is empty: a new one is made", file=str(path))
+        path.unlink()
     token = new_token()
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(token + "\n")

@@ -77,5 +77,6 @@ class Gateway(msgspec.Struct, frozen=True):
     limits: dict[str, Limits] = {}  # by scope
     keys: tuple[Key, ...] = ()
     open: bool = False  # nobody needs a key
+    insecure: bool = False  # plain http beyond loopback: TLS ends elsewhere, or the network is trusted
     fail_open: bool = False  # when nobody can say what is left of a quota: let them in, and book it later
     shadow: bool = True  # keys that seem to be nobody's are named, not touched
