@@ -19,7 +19,6 @@ from holdfast.gateway.serve import admin_token, gateway
 from holdfast.model.gateway import Limits
 from tests.gateways import key, service
 
-
 TOKEN = "hfg_x"
 
 

@@ -140,7 +140,7 @@ class ServiceForm(Strict):
     open: Annotated[bool, FLAG] = Field(False, description="hosts and prefixes: no key is needed")
     paths: Annotated[tuple[str, ...], PATHS] = Field(
         (),
-        description="with `models`: what of its hosts and prefixes takes more than GET; `/x/*`: all that begin so",
+        description="with `models`: which of their paths take more than GET; `/x/*`: all that begin so",
     )
     probe: Annotated[str, TEXT] = Field("", description="a path that answers while all is well; none")
     probe_every: Annotated[int, duration(1)] = Field(2 * SECOND, description="how often it is asked")

@@ -1,8 +1,8 @@
 """The second listener: health, metrics, keys and limits, for those who run the gateway.
 
-It answers on an address of its own, which should not be open to those who ask for models, and wants the token
-in the file `admin-token` of its folder: any account of this machine reaches loopback. Only whether it lives and
-serves is said to everybody. A web page in a browser of this machine can reach loopback too, under a name of its
+It answers on an address of its own, which should not be open to those who ask for models, and wants the
+token in the file `admin-token` of its folder: any account of this machine reaches loopback. Only whether it
+lives and serves is open. A web page in a browser of this machine can reach loopback too, under a name of its
 own that leads there: on loopback it must be called by a name of this machine.
 """
 

@@ -20,8 +20,8 @@ from urllib.parse import unquote
 
 from holdfast.core.gateway.prefix import blocks
 from holdfast.gateway import ask as asks
-from holdfast.gateway.replies import Answer
 from holdfast.gateway.paths import is_ambiguous, readings
+from holdfast.gateway.replies import Answer
 from holdfast.gateway.shapes import Ask
 from holdfast.model.gateway import Key, fits, may_use
 

@@ -388,8 +388,8 @@ class Down:
             admit(self.exchange)
 
     def _read_without_offer(self, data: bytes) -> None:
-        """HTTP/2 was offered beside HTTP/1.1, and the latter is what it gets (RFC 9110, 7.8). The parser would
-        stop after such a head, and its body would be read as the next request."""
+        """HTTP/2 was offered beside HTTP/1.1, and the latter is what it gets (RFC 9110, 7.8). The parser
+        would stop after such a head, and its body would be read as the next request."""
         head, end, rest = data.partition(b"\r\n\r\n")
         self.parser = httptools.HttpRequestParser(self)
         self.in_head, self.head_size = True, 0

@@ -1,9 +1,9 @@
 """Would secrets cross a network in plain text?
 
-Keys of clients come to the first listener, the admin token to the second. On loopback both may do without TLS.
-On any other address they may not, unless somebody says that it is meant so: `insecure`, because TLS ends at a
-load balancer in front of the gateway, or because the network is trusted. A gateway that needs no keys takes
-no secrets from clients.
+Keys of clients come to the first listener, the admin token to the second. On loopback both may do without
+TLS. On any other address they may not, unless the file says that it is meant so: `insecure`, because TLS ends
+at a load balancer in front of the gateway, or because the network is trusted. A gateway that needs no keys
+takes no secrets from clients.
 
 Refused: only to warn. A warning is read once, by whoever tries it on their own machine.
 """
