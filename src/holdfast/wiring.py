@@ -113,6 +113,7 @@ class Server(uvicorn.Server):
 async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     """A control plane that answers, until the block ends."""
     check(settings)
+    _check_length(settings)
     _make(settings.state)
     clock = HostClock()
     listener = _listen(settings)
@@ -334,6 +335,15 @@ def _make(state: Path) -> None:
             private_folder.close_to_others(state)
     except OSError as error:
         raise CannotStart(f"{state} cannot be used: {error.strerror}", "give another --dir") from None
+
+
+def _check_length(settings: Settings) -> None:
+    """Before anything is made in it."""
+    try:
+        sqlite_path(_database(settings))
+    except Denied as error:
+        hint = "look at --database" if settings.database else "give a shorter --dir: the database is in it"
+        raise CannotStart(str(error), hint) from None
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -53,6 +53,21 @@ async def test_a_first_token_that_could_not_be_written_down_is_made_again(tmp_pa
     assert await registry.find(hashed((tmp_path / "token").read_text().strip())) is not None
 
 
+@pytest.mark.parametrize(("database", "hint"), [(False, "a shorter --dir"), (True, "look at --database")])
+async def test_a_path_that_is_too_long_for_a_database_says_which_option_to_change(
+    tmp_path: Path, *, database: bool, hint: str
+) -> None:
+    long = tmp_path.joinpath(*["x" * 200] * 3)
+    settings = (
+        Settings(state=tmp_path / "d", database=f"sqlite:///{long}/x.db") if database else Settings(long)
+    )
+    with pytest.raises(CannotStart, match="at most 500 bytes, this one has") as caught:
+        async with wiring.control_plane(settings):
+            pass
+    assert hint in caught.value.hint
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
 async def test_an_admin_that_has_expired_can_make_no_others(tmp_path: Path) -> None:
     registry = SimRegistry()
     await registry.add(Token("old", b"hash", Role.ADMIN, expires_at=CLOCK.wall() - 1))

@@ -127,4 +127,5 @@ def run(work: object, hurry: object = None) -> None:
     except wiring.CannotStart as error:
         say.fail([str(error)], error.hint)
     except PortError as error:
-        say.fail([f"the database cannot be used: {error}"], "look at --database", say.FAILED)
+        hint = "look at --database; without it, the database is in --dir"
+        say.fail([f"the database cannot be used: {error}"], hint, say.FAILED)

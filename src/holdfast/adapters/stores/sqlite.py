@@ -32,6 +32,7 @@ from holdfast.ports.errors import Denied, Full, OutcomeUnknown, PortError, Unrea
 BUSY_S = 5.0
 WAL_TRIES = 50
 WAL_PAUSE_S = 0.1
+PATH_MAX = 500  # bytes: SQLite takes 512, and its log and journal have longer names
 ROOM_MIN = 64 * 1024  # bytes; with less, an input/output error is one of room
 
 Clock = Callable[[], tuple[str, Instant]]
@@ -43,6 +44,8 @@ def boot_clock() -> tuple[str, Instant]:
 
 class SqliteFile:
     def __init__(self, path: Path, clock: Clock = boot_clock) -> None:
+        if (length := len(os.fsencode(path.absolute()))) > PATH_MAX:
+            raise Denied(f"the path of a database has at most {PATH_MAX} bytes, this one has {length:,}")
         self.path, self.clock = path, clock
         self._opened: tuple[int, int] | None = None  # the file that we have open, not what has its name now
 
