@@ -19,6 +19,7 @@ from holdfast.model.finding import Finding, Severity
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
 from holdfast.ports.errors import Full, Unreachable
+from holdfast.ports.store import Leadership
 from holdfast.sim.store import CrashPoint, SimStore
 from tests.planes import World, until
 from tests.served import ADMIN, ONCE, WEB, YAML, Served, answered, bearer, served
@@ -612,8 +613,22 @@ async def in_the_end(api: Served, text: str) -> None:
 
 class FullStore(SimStore):
     full = False
+    at_all = False  # nothing can be written, not even who leads
+
+    async def lead(self, *args: Any, **more: Any) -> Leadership:
+        self._check_room()
+        return await super().lead(*args, **more)
+
+    async def announce(self, *args: Any) -> tuple[str, ...]:
+        self._check_room()
+        return await super().announce(*args)
+
+    def _check_room(self) -> None:
+        if self.at_all:
+            raise Full("no space left on the device")
 
     async def append(self, generation: int, expected: int, entries: tuple[Any, ...]) -> int:
+        self._check_room()
         if self.full and any(isinstance(entry, ev.WorkloadApplied) for entry in entries):
             raise Full("no space left on the device")
         return await super().append(generation, expected, entries)
@@ -628,6 +643,31 @@ async def test_a_full_store_is_told_as_such_and_goes_on_when_there_is_room() -> 
         assert "make room" in problem["hint"]
         store.full = False
         await in_the_end(api, WEB)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_with_a_full_disk_what_is_known_is_still_shown(*, restarted: bool) -> None:
+    store = FullStore(HostClock().monotonic)
+    world = World(store, leader_ttl_ms=2_000)
+    async with served(world=world) as api:
+        await api.apply(WEB)
+        if not restarted:
+            store.at_all = True
+            await shown_without_a_leader(api)
+            store.at_all = False
+            await in_the_end(api, ONCE)
+    if restarted:
+        store.at_all = True
+        async with served(world=world, leads=False) as api:
+            await shown_without_a_leader(api)
+
+
+async def shown_without_a_leader(api: Served) -> None:
+    await until(lambda: not api.plane.leading and "no space left" in api.plane.trouble)
+    await until(lambda: api.plane.world.workloads)
+    assert [one["name"] for one in await api.get("/v1/workloads")] == ["web"]
+    assert "no space left" in (await api.get("/readyz", 503))["detail"]
+    await api.apply(ONCE, 503)
 
 
 async def test_a_store_that_does_not_answer_is_no_reason_to_wait() -> None:

@@ -401,6 +401,8 @@ class Plane:
     async def _govern(self) -> None:
         while True:
             try:
+                if self._trouble:  # what cannot be written, as on a full disk, can often still be read
+                    await self._catch_up()
                 held = await self.store.leader()
                 if 0 < held.left_ms <= self.leader_ttl_ms and not self._ours(held):
                     self._note(held)
