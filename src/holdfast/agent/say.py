@@ -10,6 +10,8 @@ import sys
 import time
 from typing import TextIO
 
+from holdfast.agent import own_log
+
 LONGEST = 2_000  # characters of one value: a line stays a line
 
 
@@ -32,6 +34,8 @@ class Log:
             line = " ".join((stamp, f"{level:<7}", event, *(f"{k}={_shown(v)}" for k, v in words.items())))
         with contextlib.suppress(OSError, ValueError):  # nobody reads us any more: no reason to stop working
             print(line, file=self._to or sys.stderr, flush=True)
+        if self._to is None:
+            own_log.keep_short()
 
 
 def _shown(value: object) -> str:
