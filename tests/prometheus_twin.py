@@ -23,6 +23,8 @@ class PrometheusTwin:
     def __init__(self) -> None:
         self.answers: dict[str, bytes] = {}  # by query
         self.asked: list[str] = []
+        self.hosts: list[str] = []  # as each request named us
+        self.redirects: dict[str, str] = {}  # query -> where it is sent on to
         self.sent = 0  # bytes of what goes on for ever
         self.url = ""
 
@@ -47,9 +49,16 @@ class PrometheusTwin:
         target = urlsplit(head.split(b" ", 2)[1].decode())
         query = parse_qs(target.query)["query"][0]
         self.asked.append(query)
+        self.hosts += [
+            line[5:].strip().decode() for line in head.splitlines() if line[:5].lower() == b"host:"
+        ]
         assert target.path == "/api/v1/query"
         body = self.answers.get(query, b'{"status": "error", "error": "parse error"}')
-        if body is SILENT:
+        if query in self.redirects:
+            location = self.redirects[query].encode()
+            writer.write(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: %b\r\n\r\n" % location)
+            await writer.drain()
+        elif body is SILENT:
             await reader.read()  # until whoever asks gives up
         elif body in (DRIPPING, ENDLESS):
             await self._go_on(writer, body)

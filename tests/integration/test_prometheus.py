@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -98,3 +99,63 @@ async def test_what_is_no_address_is_an_error_of_the_port(where: str) -> None:
     async with asking() as (_, asked):
         with pytest.raises((Denied, Unreachable)):
             await asked.ask(where, "q")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "169.254.169.254",
+        "[fe80::1]",
+        "[::ffff:169.254.169.254]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[fd00:ec2::254]",
+        "0.0.0.0",
+        "224.0.0.1",
+        "2852039166",  # another way to write the first
+        "0xa9fea9fe",
+    ],
+)
+async def test_an_address_that_answers_only_to_this_machine_is_never_asked(host: str) -> None:
+    """Credentials of the machine are at some of them."""
+    async with asking() as (_, asked):
+        with pytest.raises(Denied, match="no Prometheus is asked at such an address"):
+            await asked.ask(f"http://{host}/latest?", "q")
+
+
+async def test_a_name_is_looked_up_once_so_that_it_cannot_lead_elsewhere_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with asking() as (twin, asked):
+        twin.answers["q"], port = vector("3"), twin.url.rpartition(":")[2]
+        loop, looked_up = asyncio.get_running_loop(), list[str]()
+
+        async def once(host: str, port: int, **more: Any) -> list[Any]:
+            looked_up.append(host)
+            leads_to = "127.0.0.1" if len(looked_up) == 1 else "169.254.169.254"
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (leads_to, port))]
+
+        monkeypatch.setattr(loop, "getaddrinfo", once)
+        assert await asked.ask(f"http://prometheus.example:{port}", "q") == 3
+        assert looked_up == ["prometheus.example"]
+        assert twin.hosts == [f"prometheus.example:{port}"]
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    async with asking() as (twin, asked):
+        twin.answers["elsewhere"], twin.redirects["q"] = (
+            vector("3"),
+            f"{twin.url}/api/v1/query?query=elsewhere",
+        )
+        with pytest.raises(Denied, match="not one number"):
+            await asked.ask(twin.url, "q")
+        assert len(twin.hosts) == 1
+
+
+def test_whoever_is_no_admin_has_listed_addresses_asked() -> None:
+    listed = ["http://prometheus:9090/"]
+    asked = Prometheus(lambda: listed)
+    assert asked.is_listed("http://prometheus:9090")
+    assert not asked.is_listed("http://prometheus:9090/x")
+    assert not asked.is_listed("http://prometheus:9090@169.254.169.254")
+    listed.clear()
+    assert not asked.is_listed("http://prometheus:9090")
