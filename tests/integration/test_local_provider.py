@@ -95,12 +95,16 @@ class Bench:
         credentials: Credentials = join,
         boot_ms: int = 0,
         capacity: int = 1_000,
+        inherit_env: tuple[str, ...] = (),
+        may_start: bool = True,
     ) -> LocalProvider:
         made = LocalProvider(
             self.root,
             credentials,
             agent_command=command or self.quiet.command,
             traits=LocalTraits(boot_ms=boot_ms, capacity=capacity),
+            inherit_env=inherit_env,
+            may_start=may_start,
         )
         self.providers.append(made)
         return made
@@ -166,6 +170,39 @@ def test_an_agent_is_told_what_node_it_is_and_its_token_stays_secret(
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     ours = [entry for entry in environment if entry.startswith(b"HOLDFAST_")]
     assert ours == [f"HOLDFAST_NODE_ROOT={bench.node()}".encode()]
+
+
+def test_an_agent_finds_no_credentials_of_the_control_plane_in_its_environment(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs there inherits it: a job read the keys of the cloud."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-cloud")
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:secret@proxy")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    monkeypatch.setenv("LICENSE_SERVER", "there")
+    asyncio.run(bench.provider(bench.busy, inherit_env=("LICENSE_SERVER",)).launch(wish()))
+    environment = Path(f"/proc/{bench.agent_pid()}/environ").read_text().split("\0")
+    assert not [entry for entry in environment if "secret" in entry]
+    assert {"CUDA_VISIBLE_DEVICES=2", "LICENSE_SERVER=there"} <= set(environment)
+
+
+def test_where_nothing_may_be_started_what_runs_is_known_and_ended_and_no_more(bench: Bench) -> None:
+    asyncio.run(bench.provider(bench.busy).launch(wish()))
+    bench.agent_pid()
+
+    async def story() -> None:
+        closed = bench.provider(bench.busy, may_start=False)
+        for start in (closed.launch(wish("n2")), closed.reset("n1")):
+            with pytest.raises(Denied, match="--allow-local"):
+                await start
+        await closed.supervise()
+        assert await closed.list("pool") == ("n1",)
+        assert await closed.state("n1") is Word.RUNNING
+        await closed.terminate("n1")
+        assert await closed.list("pool") == ()
+
+    asyncio.run(story())
+    assert len(bench.starts()) <= 1
 
 
 def test_an_agent_is_in_a_session_of_its_own_and_hears_nothing_of_our_terminal(bench: Bench) -> None:

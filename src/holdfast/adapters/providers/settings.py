@@ -4,6 +4,10 @@ one that is wrong.
 A provider declares what it takes, as `takes = Settings(...)`. The file reader asks that beforehand
 (`found.wrong_settings`), so that a person hears of a mistake where it was written; whoever is handed settings
 that cannot be used says the same in a Denied. A setting that is empty is one that is not said.
+
+What names a program, a file, a URL or an account of the control plane's own host is marked `of_host`. Pools
+come over the API, from admins who need not be the ones that host belongs to; so these settings come from a
+profile, which is in a file of the host (`profiles`).
 """
 
 import math
@@ -28,6 +32,7 @@ class Wrong(NamedTuple):
     got: str
     example: str = ""  # a value that would do; empty: there is no such setting
     known: tuple[str, ...] = ()  # then: those there are
+    of_host: bool = False  # it has to come from a profile
 
     def __str__(self) -> str:
         if not self.example:
@@ -42,10 +47,15 @@ class Kind(NamedTuple):
     example: str
     read: Callable[[str], object]
     needed: bool = False  # without it there is no using the pool
+    of_host: bool = False  # names a program, file, URL or account of the control plane's host
 
 
 def _agree(settings: Mapping[str, str], offers: Collection[str]) -> Iterable[Wrong]:
     return ()
+
+
+def _none_inside(settings: Mapping[str, str]) -> Mapping[str, str]:
+    return {}
 
 
 class Settings(NamedTuple):
@@ -54,11 +64,23 @@ class Settings(NamedTuple):
     kinds: Mapping[str, Kind]
     # What is wrong with those that are right one by one; and the names of the pool's offers.
     together: Callable[[Mapping[str, str], Collection[str]], Iterable[Wrong]] = _agree
+    # What is of the host inside of settings that are not: where it stands -> a text that changes with it.
+    inside: Callable[[Mapping[str, str]], Mapping[str, str]] = _none_inside
 
-    def wrong(self, settings: Mapping[str, str], offers: Collection[str] = ()) -> list[Wrong]:
-        """Everything that is."""
+    def of_host(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """What in them may only come from a profile: where it stands -> a text that changes with it."""
         given = said(settings)
-        found = [*_wrong_in(given, self.kinds), *_missing(given, self.kinds)]
+        plain = {
+            name: text for name, text in given.items() if name in self.kinds and self.kinds[name].of_host
+        }
+        return {**plain, **self.inside(given)}
+
+    def wrong(
+        self, settings: Mapping[str, str], offers: Collection[str] = (), *, whole: bool = True
+    ) -> list[Wrong]:
+        """Everything that is. `whole`: there is no profile that says more."""
+        given = said(settings)
+        found = [*_wrong_in(given, self.kinds), *(_missing(given, self.kinds) if whole else ())]
         without = {one.name for one in found}
         right = {name: text for name, text in given.items() if name not in without}
         return [*found, *self.together(right, offers)]
@@ -88,7 +110,7 @@ def _wrong_in(settings: Mapping[str, str], kinds: Mapping[str, Kind]) -> Iterato
 def _missing(settings: Mapping[str, str], kinds: Mapping[str, Kind]) -> Iterator[Wrong]:
     for name, kind in kinds.items():
         if kind.needed and name not in settings:
-            yield Wrong(name, kind.expected, "nothing", kind.example)
+            yield Wrong(name, kind.expected, "nothing", kind.example, of_host=kind.of_host)
 
 
 def shortened(text: str) -> str:

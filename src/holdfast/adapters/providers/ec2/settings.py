@@ -169,12 +169,16 @@ TAKES: Final = Settings(
         ),
         "key_name": Kind("a key, or one for each region such as us-east-1=ops", "ops", _by_place),
         "profile": Kind(
-            "a profile of the AWS configuration of whoever runs the control plane", "holdfast", _one(TEXT)
+            "a profile of the AWS configuration of whoever runs the control plane",
+            "holdfast",
+            _one(TEXT),
+            of_host=True,
         ),
         "endpoint_url": Kind(
             "a URL, for clouds that speak as EC2 does",
             "https://ec2.example.org",
             _one(re.compile(r"https?://[^\s]{1,300}")),
+            of_host=True,
         ),
         "tags": Kind(
             f"tags such as team=ml,stage=prod, and none that begins with {', '.join(NOT_YOURS)}",

@@ -24,6 +24,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from holdfast.adapters.providers.inherited import inherited
 from holdfast.adapters.providers.local import market, tree
 from holdfast.adapters.providers.local.folders import Folders, Started, wall_ms
 from holdfast.adapters.providers.local.market import LocalTraits
@@ -41,6 +42,10 @@ from holdfast.ports.provider import Credentials
 AGENT = (sys.executable, "-m", "holdfast.agent")
 CREDENTIALS_S = 10.0
 CALL_S = 10.0  # for a killed agent to be gone
+NOT_HERE = (
+    "local nodes run on the control plane's own host, as its user, and can read its tokens and its database: "
+    "holdfast serve --allow-local lets them"
+)
 LOOK_S = 0.5  # how often `supervise` looks
 REVIVE_S = 0.15  # the first wait before an agent is started again; doubled each time
 REVIVE_MAX_S = 10.0
@@ -68,12 +73,18 @@ class LocalProvider:
         *,
         agent_command: Sequence[str] = AGENT,
         traits: LocalTraits | None = None,
+        inherit_env: Sequence[str] = (),
+        may_start: bool = True,
     ) -> None:
+        """`inherit_env`: names of variables that agents get besides the usual ones. `may_start`: false leaves
+        what runs, and starts nothing."""
         self.traits = traits or LocalTraits()  # of pools that say nothing else
         self._pools: dict[str, Pool] = {}
         self._folders = Folders(root)
         self._credentials = credentials
         self._command = tuple(agent_command)
+        self._environment = inherited(inherit_env)
+        self.may_start = may_start
         self._boots: dict[str, asyncio.Task[None]] = {}
         self._survey = Survey()
         self._children: set[int] = set()  # to be waited for when they end, or they stay as zombies
@@ -86,6 +97,11 @@ class LocalProvider:
         nodes are in the same folders."""
         self._pools[pool.name] = pool
         return self
+
+    def check_allowed(self) -> None:
+        """Denied: nothing is started here."""
+        if not self.may_start:
+            raise Denied(NOT_HERE)
 
     def _traits(self, pool: str) -> LocalTraits:
         known = self._pools.get(pool)
@@ -100,6 +116,7 @@ class LocalProvider:
 
     async def launch(self, request: LaunchNode) -> None:
         node = request.node
+        self.check_allowed()
         with plainly(node, exhausted=CapacityShort):
             self._folders.reach()
             fresh = await seen_through(self._folders.enter, request, self._traits(request.pool))
@@ -121,6 +138,7 @@ class LocalProvider:
             await self._end(node, spend=True)
 
     async def reset(self, node: str) -> None:
+        self.check_allowed()
         with plainly(node):
             self._folders.reach()
             async with self._folders.held(node) as folder:
@@ -195,6 +213,8 @@ class LocalProvider:
     async def supervise(self) -> None:
         """Until cancelled: start agents again that ended before their node, boot what was left half booted by
         a control plane that ended, and take away what the market wants back."""
+        if not self.may_start:
+            return
         await self._call_over()
         while True:
             await asyncio.sleep(LOOK_S)
@@ -265,7 +285,7 @@ class LocalProvider:
         except TimeoutError as error:
             raise Unreachable(f"no credentials for {node} within {CREDENTIALS_S:g} s") from error
         request = self._folders.request(node)
-        started = await seen_through(start, self._folders, request, join, self._command)
+        started = await seen_through(start, self._folders, request, join, self._command, self._environment)
         self._children.add(started.pid)
 
     async def _find_agent(self, node: str, folder: Path) -> bool:

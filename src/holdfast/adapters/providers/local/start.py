@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.adapters.providers.local import tree
@@ -17,8 +17,10 @@ ANSWER_S = 1.0
 boot_id = functools.cache(tree.boot_id)
 
 
-def start(folders: Folders, request: LaunchNode, join: Join, command: Sequence[str]) -> Started:
-    """Starts the agent and notes it. The caller holds the node."""
+def start(
+    folders: Folders, request: LaunchNode, join: Join, command: Sequence[str], environment: Mapping[str, str]
+) -> Started:
+    """Starts the agent, with this environment, and notes it. The caller holds the node."""
     folder = folders.of(request.node)
     write(folder / "token", join.token.encode())
     told = agent_arguments(
@@ -34,7 +36,7 @@ def start(folders: Folders, request: LaunchNode, join: Join, command: Sequence[s
         told += ["--ca", str(folder / "ca.pem")]
     private_folder.close_to_others(folders.checkpoints)
     try:
-        pid = tree.start(str(folder), [*command, *told])
+        pid = tree.start(str(folder), [*command, *told], environment)
     except FileNotFoundError as error:
         if error.filename == command[0]:
             raise Denied(f"cannot start an agent: {error.strerror}: {error.filename}") from error

@@ -21,7 +21,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 MARK = "HOLDFAST_NODE_ROOT"
@@ -293,9 +293,9 @@ def _end(roots: tuple[str, ...], found: list[Process], until: float) -> None:
 # starting
 
 
-def start(root: str, command: list[str]) -> int:
+def start(root: str, command: list[str], inherited: Mapping[str, str] | None = None) -> int:
     """An agent in a session of its own, so that neither our end nor a Ctrl-C in our terminal reaches it;
-    what it says goes to `<root>/agent.log`.
+    what it says goes to `<root>/agent.log`. `inherited`: its environment, where ours is not that of the node.
 
     `posix_spawn` and not `subprocess`: that one wants to be asked about its child before it is forgotten, and
     we mean to forget it.
@@ -309,7 +309,7 @@ def start(root: str, command: list[str]) -> int:
         os.replace(path, path + ".1")
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        return _spawn(_inside(make_cgroup(root), command), environment(root), log)
+        return _spawn(_inside(make_cgroup(root), command), environment(root, inherited), log)
     finally:
         os.close(log)
 
@@ -336,9 +336,11 @@ def _spawn(command: list[str], env: dict[str, str], log: int) -> int:
     )
 
 
-def environment(root: str) -> dict[str, str]:
-    """Ours, without what is said to us alone: tokens and settings of this program."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+def environment(root: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What is inherited, else all of ours, without what is said to us alone: tokens and settings of this
+    program."""
+    found = os.environ if inherited is None else inherited
+    kept = {name: value for name, value in found.items() if not name.startswith("HOLDFAST_")}
     return kept | {MARK: root}
 
 

@@ -11,10 +11,11 @@ nothing (Unreachable). One that acts and got no answer may have been obeyed (Out
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from holdfast.adapters.providers.inherited import inherited
 from holdfast.ports.errors import (
     CapacityShort,
     Denied,
@@ -94,10 +95,12 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class Commands:
-    def __init__(self, folder: str = "", conf: str = "") -> None:
+    def __init__(self, folder: str = "", conf: str = "", inherit_env: Sequence[str] = ()) -> None:
+        """`inherit_env`: what of our environment they, and so the jobs, get besides the usual."""
         self._folder = folder
         self._gate = asyncio.Semaphore(AT_ONCE)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        passed_on = inherited(inherit_env)
+        kept = {name: value for name, value in passed_on.items() if not name.startswith(FOREIGN)}
         where = conf or os.environ.get("SLURM_CONF", "")
         self._environment = kept | ({"SLURM_CONF": where} if where else {})
 

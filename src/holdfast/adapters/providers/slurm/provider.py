@@ -73,7 +73,7 @@ class SlurmProvider:
         self._credentials = credentials
         self._look_s, self._settle_s = look_s, settle_s
         self._shared = Shared(settings.root, answer_s)
-        self._commands = Commands(settings.bin, settings.conf)
+        self._commands = Commands(settings.bin, settings.conf, settings.inherit_env)
         self._folders: Folders  # these three when they are first asked for: the folder may not answer
         self._queue: Queue
         self._fleet = ""

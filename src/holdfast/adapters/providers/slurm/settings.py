@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
+from holdfast.adapters.providers.inherited import may_be_inherited
 from holdfast.adapters.providers.settings import Kind, Settings, Wrong, shortened
 
 NOTICE_S = 300  # how long before its end a node should know; never more than a quarter of its time
@@ -31,6 +32,7 @@ class SlurmSettings(msgspec.Struct, frozen=True):
     python: str = sys.executable
     agent: tuple[str, ...] = ()
     sbatch: tuple[str, ...] = ()
+    inherit_env: tuple[str, ...] = ()
     conf: str = ""
     bin: str = ""
 
@@ -78,6 +80,13 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(shlex.split(text))
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(word for each in text.split(",") if (word := each.strip()))
+    if not names or not all(may_be_inherited(name) for name in names):
+        raise ValueError(text)
+    return names
+
+
 def _options(text: str) -> tuple[str, ...]:
     options = _words(text)
     if not all(option.startswith("--") for option in options):
@@ -102,6 +111,7 @@ TAKES = Settings(
             "/home/me/holdfast",
             _path,
             needed=True,
+            of_host=True,
         ),
         "partition": Kind(
             "the partition of every offer; without it, an offer's name up to the first @", "gpu", _word
@@ -114,18 +124,34 @@ TAKES = Settings(
             "the path of a Python 3.11 or newer with holdfast, on the compute nodes",
             "/home/me/holdfast/venv/bin/python",
             _program,
+            of_host=True,
         ),
         "agent": Kind(
             "the command that starts the agent there, with every quote closed",
             "/usr/bin/python3 -m holdfast.agent",
             _words,
+            of_host=True,
         ),
-        "sbatch": Kind("more options for sbatch, each in the form --name=value", "--constraint=ib", _options),
-        "conf": Kind("the path of slurm.conf, where it is not usual", "/etc/slurm/slurm.conf", _program),
+        "sbatch": Kind(  # some of them name files that are read or written
+            "more options for sbatch, each in the form --name=value",
+            "--constraint=ib",
+            _options,
+            of_host=True,
+        ),
+        "inherit_env": Kind(
+            "variables of the control plane that its jobs find too, such as KRB5CCNAME,MODULEPATH",
+            "MODULEPATH",
+            _names,
+            of_host=True,
+        ),
+        "conf": Kind(
+            "the path of slurm.conf, where it is not usual", "/etc/slurm/slurm.conf", _program, of_host=True
+        ),
         "bin": Kind(
             "the path of the folder of sbatch, squeue, scancel and sinfo, where they are not on the path",
             "/usr/local/bin",
             _program,
+            of_host=True,
         ),
     },
     _agree,
