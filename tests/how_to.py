@@ -16,6 +16,11 @@ def blocks() -> dict[str, str]:
     return dict(found)
 
 
+def profiles() -> str:
+    """What the page has its reader write into providers.yaml."""
+    return blocks()["sh"].partition("echo '")[2].partition("'")[0]
+
+
 def folder_provider() -> type[Any]:
     names: dict[str, Any] = {"__name__": "holdfast_folders"}
     exec(compile(blocks()["python"], str(PAGE), "exec"), names)

@@ -12,7 +12,7 @@ import secrets
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ import uvicorn
 from holdfast.adapters.clock import HostClock
 from holdfast.adapters.providers.found import made_of
 from holdfast.adapters.providers.local.provider import LocalProvider
+from holdfast.adapters.providers.profiles import FILE, Profile, check_free, settled
 from holdfast.adapters.stores import SqlStore, open_store, sqlite_path
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import Access
@@ -34,6 +35,8 @@ from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
 from holdfast.control.leaving import Leaving
 from holdfast.control.plane import LEADER_TTL_MS, Plane
+from holdfast.files.problem import FileProblem
+from holdfast.files.provider_profiles import ProviderFile
 from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis
@@ -78,6 +81,11 @@ class Settings:
     new_token: bool = False  # the one in `state` was lost
     leader_ttl_ms: Millis = LEADER_TTL_MS  # unless it is renewed, a leadership ends after this
     limits: TokenLimits = TokenLimits()  # of one token
+    provider_profiles: Path | None = (
+        None  # the file of this host; none: providers.yaml in `state`, if it is there
+    )
+    allow_local: bool = False  # nodes on this host, as this user
+    inherit_env: tuple[str, ...] = ()  # variables that local nodes get besides the usual ones
 
 
 def check(settings: Settings) -> None:
@@ -114,6 +122,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     """A control plane that answers, until the block ends."""
     check(settings)
     _check_length(settings)
+    host_file = _provider_file(settings)
     _make(settings.state)
     clock = HostClock()
     listener = _listen(settings)
@@ -124,7 +133,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
         launch = await registry.secret("launch", secrets.token_bytes(32))
         fleet, behind = mark.fleet_of(launch), await _known(settings, store, mark.fleet_of(launch))
         enrolment = Enrolment(registry, clock, launch)
-        providers, telemetry = Providers(settings, enrolment, url), Prometheus()
+        providers = Providers(settings, enrolment, url, lambda: host_file.now.profiles)
+        telemetry = Prometheus(lambda: host_file.now.telemetry)
         plane = Plane(
             settings.name or f"{socket.gethostname()}:{listener.getsockname()[1]}",
             url,
@@ -150,6 +160,20 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     finally:
         listener.close()
         await store.close()
+
+
+def _provider_file(settings: Settings) -> ProviderFile:
+    def told(problem: FileProblem) -> None:
+        log.error("the provider profiles cannot be used, and those read before hold on", why=problem.lines())
+
+    path, must_be = (
+        settings.provider_profiles or settings.state / FILE,
+        settings.provider_profiles is not None,
+    )
+    try:
+        return ProviderFile(path.absolute(), told, must_be=must_be)
+    except FileProblem as problem:
+        raise CannotStart("\n".join(problem.lines()), "put the file of provider profiles right") from None
 
 
 def _database(settings: Settings) -> str:
@@ -244,13 +268,25 @@ class Providers:
     """Who serves a pool. Where the settings make the provider, there is one for each of them, made when first
     asked for."""
 
-    def __init__(self, settings: Settings, enrolment: Enrolment, url: str) -> None:
-        self.settings, self.enrolment, self.url = settings, enrolment, url
-        self.local = LocalProvider(settings.state, self._credentials)
+    def __init__(
+        self,
+        settings: Settings,
+        enrolment: Enrolment,
+        url: str,
+        profiles: Callable[[], Mapping[str, Profile]] = dict,
+    ) -> None:
+        self.settings, self.enrolment, self.url, self.profiles = settings, enrolment, url, profiles
+        self.local = LocalProvider(
+            settings.state,
+            self._credentials,
+            inherit_env=settings.inherit_env,
+            may_start=settings.allow_local,
+        )
         self._made: dict[tuple[tuple[str, str], ...], Provider] = {}
         self._new: asyncio.Queue[Supervised] = asyncio.Queue()
 
     def of(self, pool: Pool) -> Provider:
+        pool = settled(pool, self.profiles())
         if pool.provider == "local":
             return self.local.of(pool)
         key = (("provider", pool.provider), *sorted(pool.settings.items()))
@@ -263,7 +299,11 @@ class Providers:
     @contextlib.asynccontextmanager
     async def for_a_look(self, pool: Pool) -> AsyncIterator[Provider]:
         """One for a pool that may never be wanted: nobody keeps it, and it looks after nothing."""
+        profiles = self.profiles()
+        pool, written = settled(pool, profiles), pool
+        check_free(written, profiles)
         if pool.provider == "local":
+            self.local.check_allowed()
             yield self.local
             return
         provider = made_of(pool, self._credentials)

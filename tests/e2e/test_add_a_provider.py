@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.live import WEB, Ground, Started, Unanswered, kill, processes, replicas, until
-from tests.how_to import PAGE, blocks, install, install_documented
+from tests.how_to import PAGE, blocks, install, install_documented, profiles
 
 BAD = """
 [project]
@@ -67,9 +67,18 @@ def root(installed: Ground) -> Path:
     return made
 
 
-def documented_pool(root: Path) -> str:
-    assert "/tmp/folders" in blocks()["yaml"]
-    return blocks()["yaml"].replace("/tmp/folders", str(root))
+def documented(root: Path, provider: str = "folders") -> str:
+    """Says what control planes with the file of profiles may use of this host: what the page has its reader
+    say, with another folder. It is at their command line."""
+    assert "/tmp/folders" in profiles()
+    text = profiles().replace("/tmp/folders", str(root)).replace("provider: folders", f"provider: {provider}")
+    file = root.parent / "providers.yaml"
+    file.write_text(text)
+    file.chmod(0o600)
+    return str(file)
+
+
+DOCUMENTED_POOL = blocks()["yaml"]
 
 
 def nodes_of(plane: Started, pool: str) -> dict[str, str]:
@@ -87,8 +96,8 @@ def test_the_page_is_short_enough_to_be_read() -> None:
 def test_nodes_of_the_documented_provider_join_run_die_and_are_replaced(
     installed: Ground, root: Path
 ) -> None:
-    up = installed.serve()
-    until(lambda: up.apply(documented_pool(root), TWO), "somebody leads")
+    up = installed.serve("--provider-profiles", documented(root))
+    until(lambda: up.apply(DOCUMENTED_POOL, TWO), "somebody leads")
     until(lambda: two_are_ready(up), "both nodes have joined")
     ready = up.until_ready("web", 2)
     assert set(ready.values()) <= set(nodes_of(up, "mine"))
@@ -105,8 +114,8 @@ def test_nodes_of_the_documented_provider_join_run_die_and_are_replaced(
 def test_a_notice_in_the_agents_folder_empties_the_node_and_it_is_terminated(
     installed: Ground, root: Path
 ) -> None:
-    up = installed.serve()
-    until(lambda: up.apply(documented_pool(root), TWO), "somebody leads")
+    up = installed.serve("--provider-profiles", documented(root))
+    until(lambda: up.apply(DOCUMENTED_POOL, TWO), "somebody leads")
     victim = min(up.until_ready("web", 2).values())
     (root / "mine" / victim / "agent" / "notice").write_text(str(time.time() + 60))
     until(lambda: (root / "mine" / victim / "gone").exists(), "its work left and it was terminated")
@@ -117,14 +126,14 @@ def test_a_notice_in_the_agents_folder_empties_the_node_and_it_is_terminated(
 
 
 def test_an_interrupt_of_up_ends_the_nodes_of_other_providers_too(installed: Ground, root: Path) -> None:
-    up = installed.up("--nodes", "1")
-    up.apply(documented_pool(root))
+    up = installed.up("--nodes", "1", "--provider-profiles", documented(root))
+    up.apply(DOCUMENTED_POOL)
     until(lambda: two_are_ready(up), "both nodes have joined")
     names = sorted(nodes_of(up, "mine"))
     assert up.stop() == 0
     assert processes(root) == {}
     assert all((root / "mine" / name / "gone").exists() for name in names)
-    again = installed.up("--nodes", "1")
+    again = installed.up("--nodes", "1", "--provider-profiles", documented(root))
     until(lambda: two_are_ready(again), "the next start has the pool, and launches anew")
     assert not set(names) & set(nodes_of(again, "mine"))
     assert again.stop() == 0
@@ -147,8 +156,8 @@ def test_what_up_cannot_end_is_named_a_second_interrupt_leaves_it_and_the_next_s
 ) -> None:
     entry = BAD.replace('name = "bad"', 'name = "stubborn"').partition("absent")[0]
     install(installed.folder / "site", f'{entry}stubborn = "stubborn:Stubborn"', stubborn=STUBBORN)
-    up = installed.up("--nodes", "1")
-    up.apply(documented_pool(root).replace("provider: folders", "provider: stubborn"))
+    up = installed.up("--nodes", "1", "--provider-profiles", documented(root, "stubborn"))
+    up.apply(DOCUMENTED_POOL.replace("provider: folders", "provider: stubborn"))
     until(lambda: two_are_ready(up), "both nodes have joined")
     names = sorted(nodes_of(up, "mine"))
     (root / "stubborn").touch()
@@ -159,17 +168,17 @@ def test_what_up_cannot_end_is_named_a_second_interrupt_leaves_it_and_the_next_s
     assert all(f"{name} could not be ended: the cloud is down" in up.said for name in names)
     assert processes(root), "they run on"
     (root / "stubborn").unlink()
-    again = installed.up("--nodes", "1")
+    again = installed.up("--nodes", "1", "--provider-profiles", documented(root, "stubborn"))
     until(lambda: sorted(nodes_of(again, "mine")) == names and two_are_ready(again), "they are found again")
     assert again.stop() == 0
     assert processes(root) == {}
 
 
 def test_providers_that_cannot_be_had_are_refused_with_the_reason(installed: Ground, root: Path) -> None:
-    up = installed.up("--nodes", "1")
+    up = installed.up("--nodes", "1", "--provider-profiles", documented(root))
     for name in ("absent", "number", "broken"):
         with pytest.raises(Unanswered) as refused:
-            up.apply(bad_pool(name), documented_pool(root))
+            up.apply(bad_pool(name), DOCUMENTED_POOL)
         assert refused.value.status == 409
         assert refused.value.problem["problems"] == [f"pool {name}-pool: {WHY[name]}"]
     assert [pool["name"] for pool in up.get("/v1/pools")] == ["local"], "all of it or nothing"
@@ -178,8 +187,8 @@ def test_providers_that_cannot_be_had_are_refused_with_the_reason(installed: Gro
 def test_a_provider_that_fails_in_what_it_does_is_explained_and_hurts_no_other_pool(
     installed: Ground, root: Path
 ) -> None:
-    up = installed.up("--nodes", "1")
-    up.apply(bad_pool("mistaken"), documented_pool(root))
+    up = installed.up("--nodes", "1", "--provider-profiles", documented(root))
+    up.apply(bad_pool("mistaken"), DOCUMENTED_POOL)
     until(lambda: two_are_ready(up), "the good pool has its nodes")
     until_explained(installed, up, "mistaken-pool", WHY["mistaken"])
     assert any(line.endswith(f"OutcomeUnknown: {WHY['mistaken']}") for line in up.history())

@@ -1,5 +1,6 @@
 """Who may change pools and the policy, who may rehearse it, and that a plan contacts nobody."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.providers.join import JoinProvider
+from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import Access
 from holdfast.control.plane import Plane
+from holdfast.files.workload import documents
+from holdfast.model import event as ev
 from holdfast.model.pool import Offer, Pool
 from holdfast.ports.provider import Provider
 from holdfast.ports.registry import Role
@@ -131,3 +135,112 @@ async def test_a_plan_contacts_no_provider_with_settings_that_are_not_applied() 
             "service web: would be created",
         ]
         assert "its settings are not applied yet" in str(planned["pending"])
+
+
+# what is of the control plane's host
+
+HOST = "/etc/holdfast/lab_key"
+OF_HOST = {
+    "slurm": {
+        "root": "/x",
+        "bin": "/x/evilbin",
+        "conf": "/x/slurm.conf",
+        "python": "/x/python",
+        "agent": "/x/run -m holdfast",
+        "sbatch": "--error=/home/me/.ssh/authorized_keys",
+        "inherit_env": "AWS_SECRET_ACCESS_KEY",
+    },
+    "ec2": {"endpoint_url": "http://127.0.0.1:18790/internal", "profile": "production"},
+    "ssh": {"key_file": HOST, "known_hosts": "/x/known_hosts"},
+}
+WHOLE = {"slurm": {"root": "/x"}, "ec2": {"regions": "a-1", "image": "ami-1", "install": "x"}, "ssh": {}}
+HOSTS = "hosts: [{ name: lab-1, cpus: 2, memory: 2GiB }]\n"
+
+
+def pool_of(provider: str, **settings: str) -> str:
+    hosts = HOSTS if provider == "ssh" else ""
+    text = json.dumps({**WHOLE[provider], **settings})
+    return f"kind: pool\nname: theirs\nprovider: {provider}\nmax: 1\n{hosts}settings: {text}\n"
+
+
+@pytest.mark.parametrize(
+    ("provider", "setting"), [(of, name) for of, settings in OF_HOST.items() for name in settings]
+)
+async def test_what_names_a_program_a_file_or_a_url_of_the_host_does_not_come_over_the_api(
+    provider: str, setting: str
+) -> None:
+    """A program would be run, a key read, and credentials sent to whoever asked for it."""
+    async with served() as api:
+        text = pool_of(provider, **{setting: OF_HOST[provider][setting]})
+        refused = await apply(api, text, {}, 409)
+        (problem,) = refused["problems"]
+        assert f"settings.{setting} names something of the control plane's host" in problem
+        assert "profile: theirs" in problem
+        planned = await plan(api, text, 200, {})
+        assert planned["changes"][0].startswith("pool theirs: would be refused: settings.")
+        assert api.plane.world.pools == {}
+
+
+async def test_a_key_of_the_host_is_not_named_with_a_machine_either() -> None:
+    async with served() as api:
+        text = pool_of("ssh").replace("name: lab-1", f"name: lab-1, key_file: {HOST}")
+        refused = await apply(api, text, {}, 409)
+        assert "hosts[0].key_file names something of the control plane's host" in refused["problems"][0]
+
+
+def before(text: str) -> ev.PoolApplied:
+    """As it was journalled when pools still said all of it."""
+    (pool,) = documents(text, "old.yaml")
+    assert isinstance(pool, Pool)
+    return ev.PoolApplied(at=1, pool=pool)
+
+
+async def test_a_pool_of_before_keeps_what_it_names_and_cannot_change_it() -> None:
+    async with served() as api:
+        old = pool_of("slurm", bin="/usr/local/slurm/bin")
+        await api.plane.tell(before(old))
+        assert (await apply(api, old, {}))[0]["outcome"] == "unchanged"
+        await apply(api, old.replace("max: 1", "max: 2"), {})
+        refused = await apply(api, old.replace("/usr/local", "/x"), {}, 409)
+        assert "settings.bin" in refused["problems"][0]
+        assert "settings.root" not in refused["problems"][0]
+        assert "/x" not in api.plane.world.pools["theirs"].settings["bin"]
+
+
+async def test_a_machine_of_before_does_not_get_its_key_sent_elsewhere() -> None:
+    async with served() as api:
+        old = pool_of("ssh").replace("name: lab-1", f"name: lab-1, address: lab, key_file: {HOST}")
+        await api.plane.tell(before(old))
+        await apply(api, old.replace("max: 1", "max: 1\nidle: 5m"), {})
+        await apply(api, old.replace("address: lab", "address: evil.example"), {}, 409)
+
+
+async def test_a_pool_that_is_deleted_keeps_nothing() -> None:
+    async with served() as api:
+        old = pool_of("slurm")
+        await api.plane.tell(before(old.replace("max: 1", "min: 1\nmax: 1")))
+        await api.plane.tell(ev.PoolDeleted(at=api.plane.now(), pool="theirs"))
+        assert (await apply(api, old, {}, 409))["problems"]
+
+
+# whom the control plane asks for signals
+
+SCALED = WEB + (
+    "scale: { max: 3, per_replica: { queue: 10 }, query: { queue: q }, prometheus: 'http://127.0.0.1:9090' }"
+)
+
+
+async def test_an_operator_has_no_address_asked_that_is_not_listed() -> None:
+    async with served(access=Access()) as api:
+        operator, admin = await api.token(Role.OPERATOR), await api.token(Role.ADMIN)
+        listed: list[str] = []
+        api.plane.telemetry = Prometheus(lambda: listed)
+        for refused in (await apply(api, SCALED, operator, 403), await plan(api, SCALED, 403, operator)):
+            (problem,) = refused["problems"]
+            assert "web: scale.prometheus: http://127.0.0.1:9090 is not in the list" in problem
+        listed.append("http://127.0.0.1:9090/")
+        await apply(api, SCALED, operator)
+        elsewhere = SCALED.replace("9090", "18081")
+        await apply(api, elsewhere, operator, 403)
+        await apply(api, elsewhere, admin)
+        await apply(api, elsewhere.replace("replicas: 2", "replicas: 1"), operator)

@@ -194,6 +194,7 @@ def test_a_leader_is_one_for_as_long_as_the_command_says() -> None:
 # pools that are not wanted yet
 
 LISTING = """
+from holdfast.adapters.providers.settings import Kind, Settings
 from holdfast.adapters.providers.join import JoinProvider
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer
@@ -201,7 +202,8 @@ from holdfast.model.resources import Resources
 from holdfast.ports.errors import Denied
 
 class Listing(JoinProvider):
-    takes, closed, asked = None, 0, 0
+    closed, asked = 0, 0
+    takes = Settings({"shut": Kind("anything", "true", str)})
 
     def __init__(self, settings, credentials):
         self.shut = "shut" in settings

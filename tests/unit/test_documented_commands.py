@@ -9,7 +9,7 @@ import typer
 
 from holdfast.cli import reference as cli_reference
 from holdfast.cli.main import app
-from holdfast.files import gateway_reference, workload_reference
+from holdfast.files import gateway_reference, provider_profiles_reference, workload_reference
 from holdfast.files import reference as file_reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +82,7 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
         ("scenario-file.md", file_reference.page),
         ("workload-file.md", workload_reference.page),
         ("gateway-file.md", gateway_reference.page),
+        ("provider-profiles.md", provider_profiles_reference.page),
         ("cli.md", cli_reference.page),
     ],
 )

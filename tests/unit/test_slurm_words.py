@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.adapters.providers.profiles import settled
 from holdfast.adapters.providers.slurm import partitions, queue, read_settings, submit
 from holdfast.adapters.providers.slurm.commands import Commands, Said, _error
 from holdfast.adapters.providers.slurm.settings import TAKES
+from holdfast.files.provider_profiles import parsed
 from holdfast.files.workload import documents
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
@@ -122,10 +124,12 @@ def test_what_is_no_number_of_a_job_is_never_taken_for_one(said: str) -> None:
 
 def test_the_pool_of_the_guide_can_be_applied_and_used() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "how-to" / "slurm-pool.md").read_text()
+    (said,) = re.findall(r"<<'END'\n(.*?)END\n", guide, re.DOTALL)
+    profiles = parsed(said, "providers.yaml").profiles
     pool, _ = documents("\n---\n".join(re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)), "guide.yaml")
     assert isinstance(pool, Pool)
     assert not pool.can_reset
-    settings = read_settings(pool.settings)
+    settings = read_settings(settled(pool, profiles).settings)
     assert (settings.time_s, settings.notice_s) == (4 * 3600, 300)
     assert [submit.partition_of(offer.name, settings) for offer in pool.offers] == ["gpu", "cpu"]
     assert submit.sizes(pool.offers[0].capacity)["--gres"] == "gpu:a100:2"

@@ -418,7 +418,13 @@ BAD = [
     ),
     (SLURM + "settings: { root: /a, tiem: 4h }", 5, "settings.tiem", "its provider knows", "mean: time"),
     (SLURM + "settings: { root: a }", 5, "settings.root", "the path of a folder", "root: /home/me"),
-    (SLURM + "settings: { time: 4h }", 5, "settings.root", "got nothing", "root: /home/me"),
+    (
+        SLURM + "settings: { time: 4h }",
+        5,
+        "settings.root",
+        "got nothing",
+        "profile: std, and write root into providers.yaml",
+    ),
     (
         SSH + "zones: [a]\nnodes: 1",
         1,

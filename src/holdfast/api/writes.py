@@ -18,6 +18,7 @@ from holdfast.api import admins, shapes
 from holdfast.api.bodies import Scale, Signals
 from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisRole, give
 from holdfast.api.gate import JSON, Administer, Operate, Rehearse, Signalling, media_type
+from holdfast.api.pools import of_host_anew
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
 from holdfast.control import trial
@@ -76,7 +77,7 @@ async def apply(
     async with edge.writing:
         changes = list(_changes(edge.plane.world, wanted, edge.plane.now(), actor))
         events = [change.event for change in changes if change.event is not None]
-        admins.insist(role, events)
+        admins.insist(role, events, edge.plane)
         if events:
             await edge.plane.tell(*events)
     return give([change.applied for change in changes])
@@ -99,7 +100,7 @@ async def plan(request: Request, edge: ThisEdge, role: ThisRole, file: FileName 
         world, now = plane.world, plane.now()
         changes.extend(_changes(world, wanted, now))
         events = [change.event for change in changes if change.event is not None]
-        admins.insist(role, events)
+        admins.insist(role, events, plane)
         return partial(preview, twin(world), events, now, plane.unlisted | dict.fromkeys(unknown, NOT_ASKED))
 
     found = await edge.think(run)
@@ -138,7 +139,10 @@ def _in_words(applied: shapes.Applied, refused: Mapping[str, str], unknown: Iter
 async def _refused(plane: Plane, wanted: Iterable[Wanted]) -> dict[str, str]:
     """Pools that can never have a node here, and why. One that is there already may be left as it is."""
     fresh = [each for each in wanted if isinstance(each, Pool) and plane.world.pools.get(each.name) != each]
-    found = {pool.name: await trial.refusal(plane.look, pool) for pool in fresh}
+    found = {
+        pool.name: "; ".join(of_host_anew(plane.world, pool)) or await trial.refusal(plane.look, pool)
+        for pool in fresh
+    }
     return {name: why for name, why in found.items() if why}
 
 
@@ -146,7 +150,7 @@ async def _insist_on_usable(plane: Plane, wanted: Iterable[Wanted]) -> None:
     problems = [f"pool {name}: {why}" for name, why in (await _refused(plane, wanted)).items()]
     if problems:
         hint = "nothing was changed; put it right where the control plane runs"
-        raise Refused(409, "a provider cannot be had here", hint, problems=problems)
+        raise Refused(409, "a pool cannot be had here", hint, problems=problems)
 
 
 async def _sent(request: Request, edge: Edge, file: str) -> list[Wanted]:

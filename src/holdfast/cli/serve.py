@@ -22,6 +22,23 @@ Database = Annotated[
 ]
 Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any that is free.")]
 NewFleet = Annotated[bool, typer.Option("--new-fleet", help="Begin another fleet in a --dir that had one.")]
+ProviderProfiles = Annotated[
+    Path | None,
+    typer.Option(
+        "--provider-profiles",
+        metavar="FILE",
+        show_default="DIR/providers.yaml",
+        help="Which programs, files and accounts of this machine pools may use; read again when it changes.",
+    ),
+]
+InheritEnv = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inherit-env",
+        metavar="NAME",
+        help="A variable that local nodes and what runs there find besides the usual ones; repeatable.",
+    ),
+]
 LeaderTimeout = Annotated[
     float,
     typer.Option(
@@ -68,6 +85,15 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS.")
     ] = False,
+    provider_profiles: ProviderProfiles = None,
+    allow_local: Annotated[
+        bool,
+        typer.Option(
+            "--allow-local",
+            help="Let pools have nodes on this machine. What runs there can read all that this user can.",
+        ),
+    ] = False,
+    inherit_env: InheritEnv = None,
     leader_timeout: LeaderTimeout = 3,
     token_rate: TokenRate = 100,
     token_streams: TokenStreams = 32,
@@ -106,6 +132,9 @@ def serve(
         new_token=new_token,
         leader_ttl_ms=round(leader_timeout * 1000),
         limits=TokenLimits(token_rate, token_streams),
+        provider_profiles=provider_profiles,
+        allow_local=allow_local,
+        inherit_env=names_of(inherit_env),
     )
 
     async def work(stop: asyncio.Event) -> None:
@@ -115,6 +144,17 @@ def serve(
             await stop.wait()
 
     run(work)
+
+
+def names_of(variables: list[str] | None) -> tuple[str, ...]:
+    from holdfast.adapters.providers.inherited import may_be_inherited
+
+    for name in variables or ():
+        if not may_be_inherited(name):
+            say.fail(
+                [f"--inherit-env: {name} is no variable to pass on"], "a name, not HOLDFAST_... and without ="
+            )
+    return tuple(variables or ())
 
 
 def run(work: object, hurry: object = None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from holdfast.cli import say
-from holdfast.cli.serve import Dir, NewFleet, Port, run
+from holdfast.cli.serve import Dir, InheritEnv, NewFleet, Port, ProviderProfiles, names_of, run
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,6 +25,8 @@ def up(
     memory: Annotated[str, typer.Option("--memory", metavar="SIZE", help="Each pretends to have.")] = "4GiB",
     port: Port = 7700,
     dir: Dir = Path(".holdfast"),
+    provider_profiles: ProviderProfiles = None,
+    inherit_env: InheritEnv = None,
     new_fleet: NewFleet = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not tell what happens.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
@@ -49,6 +51,9 @@ def up(
         pools=(local,),
         leaving=leaving,
         new_fleet=new_fleet,
+        provider_profiles=provider_profiles,
+        allow_local=True,
+        inherit_env=names_of(inherit_env),
     )
 
     async def work(stop: asyncio.Event) -> None:

@@ -14,7 +14,12 @@ SHARED = tuple(OfferForm.model_fields.keys() & PoolFields.model_fields.keys() - 
 
 
 def pool(
-    form: PoolFields, least: int, most: int, found: tuple[Offer, ...], settings: dict[str, str] | None = None
+    form: PoolFields,
+    least: int,
+    most: int,
+    found: tuple[Offer, ...],
+    settings: dict[str, str] | None = None,
+    profile: str = "",
 ) -> Pool:
     return Pool(
         name=form.name,
@@ -37,6 +42,7 @@ def pool(
         reserve=form.reserve,
         price_max_micro_usd=form.price_max,
         settings=settings or {},
+        profile=profile,
     )
 
 

@@ -179,12 +179,14 @@ def _pool(form: PoolDocument) -> Pool:
     free = POOL_MAX if not form.can_launch else 0
     most = next((n for n in (form.nodes, form.max) if n is not None), max(least, hosts, free))
     if not hosts:
-        offers, settings = tuple(fleet_convert.offers(form)), form.settings
-        return replace(fleet_convert.pool(form, least, most, offers, settings), network=form.network)
+        offers = tuple(fleet_convert.offers(form))
+        found = fleet_convert.pool(form, least, most, offers, form.settings, form.profile)
+        return replace(found, network=form.network)
     offers = tuple(fleet_convert.explicit_offer(form, host) for host in form.hosts)
     reached = [
         {"address": host.name, **host.model_dump(include=REACHED_BY, exclude_defaults=True)}
         for host in form.hosts
     ]
     settings = {**form.settings, "hosts": json.dumps(reached)}
-    return replace(fleet_convert.pool(form, least, most, offers, settings), network=form.network)
+    found = fleet_convert.pool(form, least, most, offers, settings, form.profile)
+    return replace(found, network=form.network)

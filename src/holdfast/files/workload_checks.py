@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.adapters.providers.facts import LIMITS
 from holdfast.adapters.providers.found import others, wrong_settings
+from holdfast.adapters.providers.profiles import FILE
 from holdfast.core.spelling import did_you_mean
 from holdfast.files import fleet_checks, fleet_convert
 from holdfast.files.problem import Problem, shown
@@ -77,7 +78,14 @@ def its_provider_is_known(form: PoolDocument) -> Iterator[Problem]:
 def its_provider_takes_the_settings(form: PoolDocument) -> Iterator[Problem]:
     """Hosts are a setting that the pool has as a field of its own; what is wrong in them is told there."""
     offers = [offer.name for offer in fleet_convert.offers(form)]
-    for wrong in wrong_settings(form.provider, form.settings, offers):
+    for wrong in wrong_settings(form.provider, form.settings, offers, whole=not form.profile):
+        if wrong.of_host:
+            text = f"expected a provider profile that says it ({wrong.expected}), got nothing"
+            hint = (
+                f"Try: profile = {form.name}, and write {wrong.name} into {FILE} of the control plane's host"
+            )
+            yield Problem(f"settings.{wrong.name}", text, hint)
+            continue
         hint = (
             f"Try: {wrong.name} = {wrong.example}" if wrong.example else did_you_mean(wrong.name, wrong.known)
         )
@@ -161,7 +169,7 @@ CHECKS: dict[type, tuple[tuple[Of, frozenset[str]], ...]] = {
         (its_provider_is_known, frozenset({"provider"})),
         (
             its_provider_takes_the_settings,
-            frozenset({"?", "provider", "settings", "zones", "offers", "hosts"}),
+            frozenset({"?", "provider", "profile", "settings", "zones", "offers", "hosts"}),
         ),
         (there_is_something_to_have, frozenset({"?", "zones", "offers", "hosts", "provider", "settings"})),
         (it_is_known_how_many, frozenset({"?", "nodes", "min", "max", "hosts", "can_launch"})),

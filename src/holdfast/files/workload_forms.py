@@ -139,8 +139,8 @@ class HostForm(OfferForm):
     address: Annotated[str, TEXT] = Field("", description="name or address to reach it by; its `name`")
     port: Annotated[int | None, whole(1, 65_535, 22)] = Field(None, description="22")
     user: Annotated[str, TEXT] = Field("", description="who logs in there; whoever runs the control plane")
-    key_file: Annotated[str, TEXT] = Field("", description="private key, a path on the control plane")
-    known_hosts: Annotated[str, TEXT] = Field("", description="file with its host key; ~/.ssh/known_hosts")
+    key_file: Annotated[str, TEXT] = Field("", description="only from `profile`, for all hosts")
+    known_hosts: Annotated[str, TEXT] = Field("", description="only from `profile`, for all hosts")
     python: Annotated[str, TEXT] = Field("", description="Python 3.11 or newer there; python3")
     root: Annotated[str, TEXT] = Field("", description="folder there that the agent lives in")
 
@@ -167,6 +167,11 @@ class PoolDocument(PoolFields):
     )
     settings: dict[str, Annotated[str, VALUE_OF_ENV]] = Field(
         {}, description="for its provider alone, taken as they are written"
+    )
+    profile: Annotated[str, IDENTITY] = Field(
+        "",
+        description="more of them, under this name in the "
+        "[provider profiles](provider-profiles.md) of the control plane's host",
     )
 
     @model_validator(mode="before")

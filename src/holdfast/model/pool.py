@@ -46,6 +46,7 @@ class Pool(msgspec.Struct, frozen=True):
     queues: bool = False  # what is launched may have to wait for its turn, and its provider tells
     idle_ms: Millis = 600_000  # an empty node above min + standby is released after this long
     settings: dict[str, str] = {}  # for its provider alone: nothing here reads them
+    profile: str = ""  # more settings, from a file of the control plane's host, under this name
     budget: Budget = Budget()
     reserve: Reserve = Reserve()
     price_max_micro_usd: MicroUsd | None = None  # an hour: dearer offers are left alone

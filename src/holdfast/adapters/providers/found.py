@@ -2,9 +2,9 @@
 
 Ours are named below; others are found by their entry point in the group `holdfast.providers`, which names
 something to be called with the pool's settings and the credentials of its nodes. What it declares as `takes`
-are the settings it knows (`settings.Settings`); without that, nobody can check them beforehand. None is
-loaded before a pool asks for it, and ours ask for a cloud's library when they first need it: whoever has no
-cloud needs none.
+are the settings it knows (`settings.Settings`); without that, nobody can check them beforehand, and all of
+them come from a profile. None is loaded before a pool asks for it, and ours ask for a cloud's library when
+they first need it: whoever has no cloud needs none.
 
 Others' code may fail in any way while it is loaded and called, and may even want to end the program: then the
 pool is Denied with the reason. It is one pool's misfortune, and not the fleet's.
@@ -37,14 +37,34 @@ def others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in OURS}
 
 
-def wrong_settings(provider: str, settings: Mapping[str, str], offers: Collection[str]) -> list[Wrong]:
-    """What the provider says of settings beforehand. One that cannot be had, or cannot tell, says nothing:
-    that is told when its pool is used."""
+def declared(provider: str) -> Settings | None:
+    """What it takes; none: it does not say. Denied: there is no such provider."""
+    return _takes(_loaded(provider))
+
+
+def wrong_settings(
+    provider: str, settings: Mapping[str, str], offers: Collection[str], *, whole: bool = True
+) -> list[Wrong]:
+    """What the provider says of settings beforehand; `whole`: no profile says more. One that cannot be had,
+    or cannot tell, says nothing: that is told when its pool is used."""
     try:
-        takes = _takes(_loaded(provider))
-        return takes.wrong(settings, offers) if takes is not None else []
+        takes = declared(provider)
+        return takes.wrong(settings, offers, whole=whole) if takes is not None else []
     except (Exception, SystemExit):
         return []
+
+
+def of_host(provider: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """What in them may only come from a profile: where it stands -> a text that changes with it. Where the
+    provider does not declare what it takes, that is everything: what they name is not known. Denied: there is
+    no such provider."""
+    takes = declared(provider)
+    if takes is None:
+        return dict(settings)
+    try:
+        return takes.of_host(settings)
+    except Exception as error:
+        raise Denied(f"the provider {provider} cannot tell what its settings name: {_told(error)}") from error
 
 
 def made_of(pool: Pool, credentials: Credentials) -> Provider:
