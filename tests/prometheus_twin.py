@@ -25,6 +25,7 @@ class PrometheusTwin:
         self.asked: list[str] = []
         self.hosts: list[str] = []  # as each request named us
         self.redirects: dict[str, str] = {}  # query -> where it is sent on to
+        self.connections = 0
         self.sent = 0  # bytes of what goes on for ever
         self.url = ""
 
@@ -38,6 +39,7 @@ class PrometheusTwin:
             server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 await self._answer(reader, writer)

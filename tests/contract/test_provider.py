@@ -226,6 +226,7 @@ def ec2(folder: Path, run: Run, servers: Servers) -> Rig:
         recover=front.recover,
         again=fresh,
         close=close,
+        elsewhere=("install",),
     )
 
 

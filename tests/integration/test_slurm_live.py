@@ -17,6 +17,7 @@ POOL = """\
 kind: pool
 name: {name}
 provider: slurm
+profile: cluster
 min: 1
 max: 4
 offers: [{{ name: {partition}, zone: a, cpus: 2, memory: 1GiB }}]
@@ -51,11 +52,18 @@ def ground(tmp_path: Path, cluster: Slurm) -> Iterator[Ground]:
     made.close()
 
 
+def profile(ground: Ground, cluster: Slurm) -> str:
+    settings = {"root": str(ground.folder / "shared"), "conf": str(cluster.conf)}
+    file = ground.folder / "providers.yaml"
+    file.write_text(json.dumps({"profiles": {"cluster": {"provider": "slurm", "settings": settings}}}))
+    file.chmod(0o600)
+    return str(file)
+
+
 def begin(ground: Ground, cluster: Slurm, partition: str, **more: str) -> Started:
     """A service on a pool of pilot jobs, ready."""
-    settings = {"root": str(ground.folder / "shared"), "conf": str(cluster.conf), **more}
-    plane = ground.serve()
-    pool = POOL.format(name="cluster", partition=partition, settings=json.dumps(settings))
+    plane = ground.serve("--provider-profiles", profile(ground, cluster))
+    pool = POOL.format(name="cluster", partition=partition, settings=json.dumps(more))
     until(lambda: plane.apply(pool, SERVICE.format(python=sys.executable)), "somebody leads")
     plane.until_ready("web")
     return plane
@@ -139,9 +147,8 @@ def test_a_job_that_would_wait_for_long_is_passed_by_and_cancelled_when_the_othe
     words = ["--partition=main", "--nodes=3", "--exclusive", "--time=40", "--output=/dev/null"]
     cluster.ask("sbatch", *words, stdin="#!/bin/sh\nsleep 2400\n")
     until(lambda: cluster.jobs("--states=R"), "the cluster is full")
-    settings = {"root": str(ground.folder / "shared"), "conf": str(cluster.conf), "time": "30m"}
-    pool = POOL.format(name="cluster", partition="main", settings=json.dumps(settings))
-    plane = ground.serve()
+    pool = POOL.format(name="cluster", partition="main", settings='{ "time": "30m" }')
+    plane = ground.serve("--allow-local", "--provider-profiles", profile(ground, cluster))
     asked = (QUICK, pool.replace("min: 1", "min: 0"), CLOUD, SERVICE.format(python=sys.executable))
     until(lambda: plane.apply(*asked), "somebody leads")
     (node,) = plane.until_ready("web").values()

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from holdfast.adapters.providers.settings import Settings
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
 from holdfast.model.resources import Resources
@@ -27,6 +28,7 @@ from holdfast.ports.errors import CapacityShort, Denied, NotFound, OutcomeUnknow
 from holdfast.ports.provider import Provider, Queueing
 
 T = TypeVar("T")
+PLACES = ("/", "~", "http://", "https://")
 
 
 class Run(Protocol):
@@ -56,6 +58,7 @@ class Rig:
     again: Callable[[], Provider]  # as a control plane that starts anew would make it
     close: Callable[[], None] = lambda: None
     can_reset: bool = True
+    elsewhere: tuple[str, ...] = ()  # settings that name paths and URLs of other machines, not of this host
 
     @property
     def made(self) -> list[str]:
@@ -213,6 +216,19 @@ def test_two_control_planes_that_ask_at_the_same_time_get_one_machine(rig: Rig, 
     run(both())
     rig.wait()
     assert rig.made == ["n1"]
+
+
+# what its settings name
+
+
+def test_what_a_setting_names_of_the_host_comes_from_a_profile(rig: Rig) -> None:
+    """A pool comes over the API: whoever may apply one would have this host run, read or contact what they
+    like. A path or a URL is told by its example."""
+    takes = getattr(rig.provider, "takes", None)
+    assert isinstance(takes, Settings), "it declares what it takes, or all of it comes from a profile"
+    places = {name for name, kind in takes.kinds.items() if kind.example.startswith(PLACES)}
+    free = {name for name, kind in takes.kinds.items() if not kind.of_host}
+    assert places & free <= set(rig.elsewhere), "mark them with of_host=True"
 
 
 # what it does not know

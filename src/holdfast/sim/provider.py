@@ -13,6 +13,7 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.adapters.providers.settings import Settings
 from holdfast.model.action import LaunchNode
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.units import HOUR, NEVER, SECOND, Instant, MicroUsd, Millis
@@ -73,6 +74,8 @@ class Bill(msgspec.Struct, frozen=True):
 
 
 class SimProvider:
+    takes = Settings({})
+
     def __init__(self, name: str, traits: ProviderTraits, kernel: Kernel, seed: str) -> None:
         self.name, self.traits, self.kernel = name, traits, kernel
         self.random = random.Random(f"provider/{name}/{seed}")
