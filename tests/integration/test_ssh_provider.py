@@ -420,6 +420,9 @@ async def test_hosts_come_from_the_settings_of_a_pool(bench: Bench) -> None:
         ({"hosts": '[{"name": "a"}]'}, "address"),
         ({"hosts": '[{"name": "a", "address": ""}]'}, "name and an address"),
         ({"hosts": '[{"name": "a", "address": "b", "prot": 3}]'}, "prot"),
+        ({"hosts": '[{"name": "a", "address": "-oProxyCommand=x"}]'}, "a cannot be reached as"),
+        ({"hosts": '[{"name": "a", "address": "b;x"}]'}, "a cannot be reached as"),
+        ({"hosts": '[{"name": "a", "address": "b", "user": "-F/x"}]'}, "a cannot be reached as"),
         ({"hosts": '[{"name": "a", "address": "b", "port": "x"}]'}, "port"),
         (
             {"hosts": '[{"name": "a", "address": "b"}, {"name": "a", "address": "c"}]'},

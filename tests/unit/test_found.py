@@ -221,3 +221,12 @@ def test_the_documented_one_is_found(theirs: Install, tmp_path: Path) -> None:
     assert "folders" in found.others()
     assert type(made("folders", root="/nowhere", most="4")).__name__ == "FolderProvider"
     assert "most" in blocks()["yaml"]
+
+
+def test_of_one_that_declares_nothing_every_setting_comes_from_a_profile(theirs: Install) -> None:
+    """What they name, nobody knows."""
+    theirs(good="theirs:Good", declaring="theirs:Declaring")
+    assert found.of_host("good", {"size": "3"}) == {"size": "3"}
+    assert found.of_host("declaring", {"size": "3"}) == {}
+    with pytest.raises(Denied, match="there is no provider called absent"):
+        found.of_host("absent", {"size": "3"})

@@ -258,6 +258,7 @@ class Pool(Shape, frozen=True, gc=False):
     deleted: Annotated[
         bool, Meta(description="its nodes are emptied and let go; it is forgotten when none is left")
     ] = False
+    profile: Annotated[str, Meta(description="the provider profile that it names; empty: none")] = ""
 
 
 class Line(Shape, frozen=True, gc=False):

@@ -248,6 +248,7 @@ def pool_of(world: World, name: str, now: Instant) -> shapes.Pool:
         network=it.network,
         why=pending.trouble(world, name, now),
         deleted=world.pool_states[name].deleted_at > 0,
+        profile=it.profile,
         offers=[offer_of(name, offer) for offer in world.offers[name]],
     )
 

@@ -3,10 +3,12 @@
 import enum
 import re
 import signal
+from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from holdfast.adapters.providers import names
 from holdfast.adapters.providers.facts import LIMITS
 from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, WorkloadFields
 from holdfast.files.leaf import FLAG, IDENTITY, NETWORKS, TEXT, URL_PATH, Leaf, choice, show_texts, whole
@@ -132,13 +134,26 @@ class WorkloadDocument(WorkloadFields):
     paused: Annotated[bool, FLAG] = Field(False, description="wanted, but not now")
 
 
+def _matching(form: re.Pattern[str]) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise ValueError
+        return value
+
+    return read
+
+
+HOST = Leaf("a name or an address", "192.0.2.11", _matching(names.ADDRESS))
+USER = Leaf("the name of a user", "holdfast", _matching(names.USER))
+
+
 class HostForm(OfferForm):
     """A machine that is there already. What is not said here is taken from the pool."""
 
     name: Annotated[str, IDENTITY] = Field(description="unique in its pool")
-    address: Annotated[str, TEXT] = Field("", description="name or address to reach it by; its `name`")
+    address: Annotated[str, HOST] = Field("", description="name or address to reach it by; its `name`")
     port: Annotated[int | None, whole(1, 65_535, 22)] = Field(None, description="22")
-    user: Annotated[str, TEXT] = Field("", description="who logs in there; whoever runs the control plane")
+    user: Annotated[str, USER] = Field("", description="who logs in there; whoever runs the control plane")
     key_file: Annotated[str, TEXT] = Field("", description="only from `profile`, for all hosts")
     known_hosts: Annotated[str, TEXT] = Field("", description="only from `profile`, for all hosts")
     python: Annotated[str, TEXT] = Field("", description="Python 3.11 or newer there; python3")

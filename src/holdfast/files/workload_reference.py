@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from holdfast.adapters.providers.inherited import NAMES
 from holdfast.files.explain import table_at
 from holdfast.files.policy import POLICY
 from holdfast.files.reference import table
@@ -51,6 +52,10 @@ In its environment, besides what `env` says:
 | `RANK`, `WORLD_SIZE`, `LOCAL_RANK` | in a training: the same, as PyTorch and others read it |
 | `MASTER_ADDR`, `MASTER_PORT` | in a training: the node of rank 0, and the `PORT` of rank 0 |
 | `CUDA_VISIBLE_DEVICES` | the GPUs it was given |
+
+The rest is what its agent has: on a machine of its own, what that machine gives it. Local nodes, and jobs of
+Slurm, are started by the control plane, and find of its environment only this: {names}, `LC_*`, and what
+`--inherit-env` (for Slurm, the setting `inherit_env`) names. So no secret of the control plane is in a job.
 
 A job, a training and a task of a sweep run in a PID namespace of their own where the node can make one:
 process ids are small, `/proc` shows their own processes, mounts they make are theirs, and with an agent that
@@ -131,7 +136,7 @@ def _sections() -> Iterator[str]:
     )
     yield from ("### `mix`", "", *table(table_at(WorkloadDocument, ("mix",))))
     yield from ("### `serves`", "", *table(table_at(WorkloadDocument, ("serves",))))
-    yield RUNS
+    yield RUNS.replace("{names}", ", ".join(f"`{name}`" for name in sorted(NAMES)))
     yield from ("## `kind: pool`", "", *table(PoolDocument), NETWORK)
     yield ""
     yield from ("### `budget`", "", *table(table_at(PoolDocument, ("budget",))))

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.adapters.providers.names import ADDRESS, USER
 from holdfast.adapters.providers.settings import Kind, Settings
 
 FIELDS = "name, address, port, user, python, root"
@@ -48,6 +49,9 @@ def read_hosts(settings: Mapping[str, str]) -> tuple[SshHost, ...]:
         raise BadHosts(f"two hosts have one name: {', '.join(map(json.dumps, twice))}")
     if not all(host.name and host.address for host in hosts) or not hosts:
         raise BadHosts("every host needs a name and an address, and there must be one at least")
+    for host in hosts:
+        if not ADDRESS.fullmatch(host.address) or not USER.fullmatch(host.user):
+            raise BadHosts(f"{host.name} cannot be reached as {host.user}@{host.address}: these are no names")
     given = {name: settings[name] for name in OF_HOST if settings.get(name)}
     return tuple(replace(host, **given) for host in hosts)
 
