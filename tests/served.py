@@ -13,9 +13,9 @@ import httpx
 from fastapi import FastAPI
 
 from holdfast.api.access import Access
-from holdfast.api.app import close, create_app
+from holdfast.api.app import close, create_app, finish
 from holdfast.api.edge import Edge
-from holdfast.api.token_limits import TokenLimits
+from holdfast.api.token_limits import USUAL, TokenLimits
 from holdfast.control.plane import Plane
 from holdfast.ports.registry import Role, Token
 from holdfast.wire.identity import hashed
@@ -98,7 +98,7 @@ async def served(
     name: str = "cp-1",
     access: Access | None = None,
     leads: bool = True,
-    limits: TokenLimits = TokenLimits(),
+    limits: TokenLimits = USUAL,
 ) -> AsyncIterator[Served]:
     """With agents of these names, emulated over real connections."""
     world = world or World()
@@ -121,3 +121,4 @@ async def served(
                 yield Served(world, plane, apps[0], client)
         finally:
             close(apps[0])
+            await finish(apps[0])

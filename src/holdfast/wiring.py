@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import structlog
 import uvicorn
 
+from holdfast.adapters.audit_file import AuditFile
 from holdfast.adapters.clock import HostClock
 from holdfast.adapters.providers.found import made_of
 from holdfast.adapters.providers.local.provider import LocalProvider
@@ -28,8 +29,8 @@ from holdfast.adapters.providers.profiles import FILE, Profile, check_free, sett
 from holdfast.adapters.stores import SqlStore, open_store, sqlite_path
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import Access
-from holdfast.api.app import close, create_app
-from holdfast.api.token_limits import TokenLimits
+from holdfast.api.app import close, create_app, finish
+from holdfast.api.token_limits import USUAL, TokenLimits
 from holdfast.control import mark
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
@@ -80,7 +81,7 @@ class Settings:
     new_fleet: bool = False  # begin anew where there was one
     new_token: bool = False  # the one in `state` was lost
     leader_ttl_ms: Millis = LEADER_TTL_MS  # unless it is renewed, a leadership ends after this
-    limits: TokenLimits = TokenLimits()  # of one token
+    limits: TokenLimits = USUAL  # of one token
     provider_profiles: Path | None = (
         None  # the file of this host; none: providers.yaml in `state`, if it is there
     )
@@ -226,7 +227,8 @@ async def _marking(settings: Settings, plane: Plane, fleet: str) -> AsyncIterato
 async def _running(
     settings: Settings, plane: Plane, listener: socket.socket, providers: "Providers"
 ) -> AsyncIterator[None]:
-    app = create_app(plane, access=Access(), limits=settings.limits)
+    sink = AuditFile(settings.state / "audit.log")
+    app = create_app(plane, access=Access(), limits=settings.limits, sink=sink)
     server = Server(
         uvicorn.Config(
             app,
@@ -255,6 +257,7 @@ async def _running(
             close(app)
             server.should_exit = True
             await asyncio.gather(serving, supervising, return_exceptions=True)
+            await finish(app)
             await providers.close()
 
 

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast.adapters.stores import registry as sql_registry
 from holdfast.adapters.stores.registry import SqlRegistry
+from holdfast.ports.audit import Kind, Record
 from holdfast.ports.errors import Denied, Unreachable
 from holdfast.ports.registry import Identity, Registry, Role, Token
+from holdfast.sim import registry as sim_registry
 from holdfast.sim.registry import SimRegistry
 from tests.contract.conftest import Run
 from tests.contract.databases import Failing, postgres_database, sqlite_database
@@ -298,3 +301,51 @@ def test_a_registry_that_is_down_says_so_and_answers_when_it_is_back(rig: Rig, r
         run(CALLS[call](rig.registry))
     rig.come_back()
     run(CALLS[call](rig.registry))
+
+
+# the audit log
+
+
+def record(number: int, **rest: Any) -> Record:
+    words = {"actor": "ann", "token": "id-1", "origin": "192.0.2.7", "subject": "web", "plane": "cp-1"}
+    return Record(NOW + number, Kind.ORDER, id=f"r{number}", text="applied\0", **{**words, **rest})
+
+
+def test_a_token_is_used_first_once(registry: Registry, run: Run) -> None:
+    run(registry.add(token(1)))
+    assert run(registry.first_use("id-1", NOW)) is True
+    assert run(registry.first_use("id-1", NOW + 1)) is False
+    assert run(registry.first_use("id-2", NOW)) is False
+    assert run(registry.find(token(1).hash)) == token(1, first_used=NOW)
+
+
+def test_records_are_numbered_in_their_order_and_kept_once(registry: Registry, run: Run) -> None:
+    run(registry.record((record(1), record(2))))
+    run(registry.record((record(2), record(3, count=7))))
+    run(registry.record(()))
+    found = run(registry.audited())
+    assert [(one.seq, one.id, one.count) for one in found] == [(1, "r1", 1), (2, "r2", 1), (3, "r3", 7)]
+    assert found[0].text.startswith("applied")
+    assert (found[0].actor, found[0].token, found[0].origin) == ("ann", "id-1", "192.0.2.7")
+
+
+def test_records_are_found_by_actor_time_and_number(registry: Registry, run: Run) -> None:
+    run(registry.record(tuple(record(n, actor="bob" * (n % 2), token=f"id-{n % 2}") for n in range(1, 9))))
+
+    def ids(**asked: Any) -> list[int]:
+        return [int(one.id[1:]) for one in run(registry.audited(**asked))]
+
+    assert ids(limit=3) == [6, 7, 8]
+    assert ids(after=2, limit=3) == [3, 4, 5]
+    assert ids(before=3) == [1, 2]
+    assert ids(since=NOW + 3, until=NOW + 5) == [3, 4]
+    assert ids(actor="bob") == ids(actor="id-1") == [1, 3, 5, 7]
+    assert ids(actor="nobody") == []
+
+
+def test_only_so_many_records_are_kept(registry: Registry, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (sql_registry, sim_registry):
+        monkeypatch.setattr(module, "ROWS_MAX", 5)
+    for start in range(1, 13, 4):
+        run(registry.record(tuple(record(n) for n in range(start, start + 4))))
+    assert [one.seq for one in run(registry.audited())] == [8, 9, 10, 11, 12]

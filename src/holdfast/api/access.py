@@ -51,6 +51,27 @@ class Admitted(msgspec.Struct, frozen=True):
     name: str  # by it history knows who asked
     token: str = ""  # its id
     project: str = ""  # the only one that it is for; empty: all
+    origin: str = ""  # the address of the client
+    unused: bool = False  # the registry has not seen it used yet
+
+    @classmethod
+    def by(cls, token: Token, origin: str) -> "Admitted":
+        return cls(token.role, token.name, token.id, token.project, origin, not token.first_used)
+
+
+class Forbidden(Refused):
+    """A good token, and not for this."""
+
+    def __init__(self, who: Admitted, detail: str, hint: str) -> None:
+        super().__init__(403, detail, hint)
+        self.who = who
+
+
+class Expired(Refused):
+    def __init__(self, who: Admitted, hint: str) -> None:
+        headers = {"WWW-Authenticate": "Bearer"}
+        super().__init__(401, f"the token {who.token} has expired", hint, headers=headers)
+        self.who = who
 
 
 class Believed(msgspec.Struct):
@@ -69,12 +90,13 @@ class Access:
         """Who asks, and their role; Refused if it is not enough."""
         ask = f"ask an admin for one: holdfast token create --role {least}"
         token = await self._token(request, registry, ask)
-        role = token.role
-        if role is Role.JOIN:
-            raise Refused(403, "a join token enrols a node, and does nothing else", ask)
-        if not role.allows(least):
-            raise Refused(403, f"this needs a token of the role {least}, yours has the role {role}", ask)
-        return Admitted(role, token.name, token.id, token.project)
+        who = Admitted.by(token, client_of(request))
+        if who.role is Role.JOIN:
+            raise Forbidden(who, "a join token enrols a node, and does nothing else", ask)
+        if not who.role.allows(least):
+            what = f"this needs a token of the role {least}, yours has the role {who.role}"
+            raise Forbidden(who, what, ask)
+        return who
 
     async def _token(self, request: Request, registry: Registry, ask: str) -> Token:
         secret = _secret(request)
@@ -84,7 +106,7 @@ class Access:
             raise unauthorized("this is no token of ours", ask)
         token = await self._find(hashed(secret), registry, client_of(request), ask)
         if expired(token):
-            raise unauthorized(f"the token {token.id} has expired", ask)
+            raise Expired(Admitted.by(token, client_of(request)), ask)
         return token
 
     async def _find(self, digest: bytes, registry: Registry, client: str, ask: str = "") -> Token:

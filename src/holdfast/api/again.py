@@ -35,7 +35,7 @@ async def retry(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
         old = known(plane.world, name)
         slots = [plane.world.slots[slot] for slot in plane.world.of_workload.get(name, ())]
         again = revise.check_retry(old, slots)
-        await plane.tell(WorkloadRetried(at=plane.now(), workload=name, actor=actor))
+        await edge.tell(WorkloadRetried(at=plane.now(), workload=name, actor=actor))
     more = f" and {len(again) - SEATS_NAMED} more" if len(again) > SEATS_NAMED else ""
     said = f"{', '.join(again[:SEATS_NAMED])}{more} {'starts' if len(again) == 1 else 'start'} again"
     return give(shapes.Applied(name, revise.kind(old.shape), "changed", old.version, [said]))
@@ -51,7 +51,7 @@ async def restart(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     async with edge.writing:
         old = known(plane.world, name)
         revise.check_restart(old)
-        await plane.tell(WorkloadRestarted(at=plane.now(), workload=name, actor=actor))
+        await edge.tell(WorkloadRestarted(at=plane.now(), workload=name, actor=actor))
         new = known(plane.world, name)
     return give(shapes.Applied(name, revise.kind(new.shape), "changed", new.version, ["restarted"]))
 

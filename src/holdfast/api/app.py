@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from holdfast.api import (
     again,
+    audit,
     capacity,
     gateways,
     history,
@@ -32,8 +33,9 @@ from holdfast.api import (
 from holdfast.api.access import Access
 from holdfast.api.edge import Edge
 from holdfast.api.gate import Open
-from holdfast.api.token_limits import TokenLimits
+from holdfast.api.token_limits import USUAL, TokenLimits
 from holdfast.control.plane import Plane
+from holdfast.ports.audit import Sink
 
 ROUTERS = (
     reads.router,
@@ -49,6 +51,7 @@ ROUTERS = (
     orders.router,
     orders.harm,
     tokens.router,
+    audit.router,
     keys.reads,
     keys.told,
     keys.router,
@@ -81,10 +84,19 @@ class Api(FastAPI):
         return self.openapi_schema
 
 
-def create_app(plane: Plane, *, access: Access, limits: TokenLimits = TokenLimits()) -> FastAPI:
+def create_app(
+    plane: Plane, *, access: Access, limits: TokenLimits = USUAL, sink: Sink | None = None
+) -> FastAPI:
+    """`sink`: where the audit log goes besides the registry."""
     app = Api()
-    app.state.edge = Edge(plane, access, limits)
+    app.state.edge = Edge(plane, access, limits, sink)
     return app
+
+
+async def finish(app: FastAPI) -> None:
+    """When the server has stopped: what is known for the audit log is written."""
+    edge: Edge = app.state.edge
+    await edge.audit.close()
 
 
 def close(app: FastAPI) -> None:

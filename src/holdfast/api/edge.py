@@ -1,20 +1,26 @@
 """What the endpoints share: the control plane behind them, who may come in, and the streams that are open."""
 
 import asyncio
+import copy
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
 from fastapi import Depends
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api.access import Access, Admitted
+from holdfast.api.audit_log import AuditLog
 from holdfast.api.fronts import Fronts
 from holdfast.api.streams import Streams
-from holdfast.api.token_limits import Rates, TokenLimits
+from holdfast.api.token_limits import USUAL, Rates, TokenLimits
 from holdfast.control.plane import NotLeading, Plane
+from holdfast.model.event import Event, UserMade
+from holdfast.ports.audit import Sink
+from holdfast.ports.errors import OutcomeUnknown
 from holdfast.ports.registry import Role
 
 T = TypeVar("T")
@@ -41,13 +47,33 @@ class Writing:
 
 
 class Edge:
-    def __init__(self, plane: Plane, access: Access, limits: TokenLimits = TokenLimits()) -> None:
+    def __init__(
+        self, plane: Plane, access: Access, limits: TokenLimits = USUAL, sink: Sink | None = None
+    ) -> None:
         self.plane, self.access = plane, access
+        self.who = Admitted(Role.READ, "")  # of the request that is served: see `edge_in`
+        self.audit = AuditLog(plane.registry, plane.name, plane.clock.wall, sink, plane.audit_dropped)
         self.rates = Rates(limits.requests_per_s)
         self.streams = Streams(limits.streams)
         self.fronts = Fronts()
         self.writing = Writing(plane)
         self._thinking = asyncio.Lock()
+
+    async def tell(self, *events: Event) -> int:
+        """Journals what the one who asks made happen, with who that was, and notes it in the audit log."""
+        signed = [self.signed(each) for each in events]
+        try:
+            length = await self.plane.tell(*signed)
+        except OutcomeUnknown:
+            self.audit.orders(signed, " (it may have been written)")
+            raise
+        self.audit.orders(signed)
+        return length
+
+    def signed(self, event: Event) -> Event:
+        if not isinstance(event, UserMade):
+            return event
+        return replace(event, actor=self.who.name, actor_id=self.who.token, origin=self.who.origin)
 
     async def think(self, make: Callable[[], Callable[[], T]]) -> T:
         """Does what `make` returns on another thread. Reading files and dry runs take seconds of a processor
@@ -67,7 +93,10 @@ class Edge:
 
 
 async def edge_in(request: Request) -> Edge:
-    return edge_of(request)
+    """The edge as the one who asks sees it: all else is shared."""
+    edge = copy.copy(edge_of(request))
+    edge.who = getattr(request.state, "admitted", edge.who)
+    return edge
 
 
 async def plane_in(request: Request) -> Plane:

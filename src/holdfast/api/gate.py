@@ -67,8 +67,9 @@ class Open(APIRoute):
         if self.least is not None:
             registry = edge.plane.registry
             admitted = await edge.access.admit(request, registry, self.least)
-            edge.rates.take(admitted)
             request.state.admitted = admitted
+            edge.rates.take(admitted)
+            edge.audit.used(admitted)
             request.state.lapsed = partial(edge.access.lapsed, request, registry)
         if self.leads and not edge.plane.leading:
             return await sent_on(request, edge)
@@ -141,6 +142,8 @@ class Register(Open):
 
 
 async def _answer_to(error: Exception, request: Request) -> Response:
+    if isinstance(error, Refused):
+        edge_of(request).audit.refused(request, error)
     if isinstance(error, NotLeading):  # since we looked
         return await sent_on(request, edge_of(request))
     found = problems.explained(error)

@@ -77,7 +77,7 @@ async def make_key(edge: ThisEdge, actor: ThisActor, body: KeyWanted) -> Respons
         except wire.NotKnown as unknown:
             raise Refused(422, str(unknown), unknown.hint) from None
         key, secret = wire.made(wanted, plane.wall())  # by which it ends, and not by the fleet's time
-        await plane.tell(KeyPut(at=plane.now(), key=key, actor=actor))
+        await edge.tell(KeyPut(at=plane.now(), key=key, actor=actor))
     return give(KeyMade(_shown(edge, key), secret))
 
 
@@ -85,7 +85,7 @@ async def make_key(edge: ThisEdge, actor: ThisActor, body: KeyWanted) -> Respons
 async def delete_key(edge: ThisEdge, actor: ThisActor, id: str) -> Response:
     async with edge.writing:
         _known(edge, id)
-        await edge.plane.tell(KeyDeleted(at=edge.plane.now(), key=id, actor=actor))
+        await edge.tell(KeyDeleted(at=edge.plane.now(), key=id, actor=actor))
     return give(shapes.Done(f"deleted {id}"))
 
 
@@ -103,7 +103,7 @@ async def rotate_key(edge: ThisEdge, actor: ThisActor, id: str, body: Rotation |
             raise Refused(409, str(refused), refused.hint) from None
         limits = inherited(plane.world.limits, old.id, fresh.id)
         drawn = inherited(plane.world.drawn, old.id, fresh.id)
-        await plane.tell(
+        await edge.tell(
             KeyPut(at=now, key=old, actor=actor),
             KeyPut(at=now, key=fresh, actor=actor),
             *[LimitsSet(at=now, scope=scope, limits=each, actor=actor) for scope, each in limits.items()],
@@ -141,7 +141,7 @@ async def set_limits(edge: ThisEdge, actor: ThisActor, scope: Scope, body: Limit
         else:
             words = limits_differences(plane.world.limits.get(scope, Limits()), wanted)
             event = LimitsSet(at=plane.now(), scope=scope, limits=wanted, actor=actor, changes=tuple(words))
-        await plane.tell(event)
+        await edge.tell(event)
     return give(shapes.Done(f"set {scope}"))
 
 
@@ -149,7 +149,7 @@ async def _put(edge: Edge, actor: str, id: str, change: Callable[[Key], Key]) ->
     async with edge.writing:
         old = _known(edge, id)
         key = change(old)
-        await edge.plane.tell(_key_put(edge.plane.now(), old, key, actor))
+        await edge.tell(_key_put(edge.plane.now(), old, key, actor))
     return give(_shown(edge, key))
 
 

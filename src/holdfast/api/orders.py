@@ -82,7 +82,7 @@ async def forget(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
         if not may_be_forgotten(plane.world, node, plane.now()):
             raise _not_yet(plane.world, node, plane.now())
         await plane.free_name(name)
-        await plane.tell(OperatorOrdered(at=plane.now(), order=Order.FORGET, node=name, actor=actor))
+        await edge.tell(OperatorOrdered(at=plane.now(), order=Order.FORGET, node=name, actor=actor))
     return give(shapes.Done(f"forgot {name}"))
 
 
@@ -108,7 +108,7 @@ async def _order(edge: Edge, actor: str, name: str, order: Order, deadline: Inst
         told = OperatorOrdered(at=plane.now(), order=order, node=name, deadline=deadline, actor=actor)
         if order is Order.UNCORDON and (found := views.findings_by_node(plane.world).get(name)):
             told = replace(told, why=f"clears: {', '.join(found)}")
-        await plane.tell(told)
+        await edge.tell(told)
     return give(one_node(plane, name))
 
 
@@ -122,7 +122,7 @@ async def release(edge: ThisEdge, actor: ThisActor) -> Response:
     async with edge.writing:
         engaged = views.brakes(plane.world)
         if engaged:
-            await plane.tell(OperatorOrdered(at=plane.now(), order=Order.RELEASE_BRAKE, actor=actor))
+            await edge.tell(OperatorOrdered(at=plane.now(), order=Order.RELEASE_BRAKE, actor=actor))
     return give(engaged)
 
 
@@ -163,10 +163,10 @@ async def _harm(edge: Edge, deed: Harm, order: OperatorOrdered) -> None:
     """Told before it is done, so that history has the cause before what comes of it; and if it could not be
     done after all, that is told too."""
     async with edge.writing:
-        await edge.plane.tell(replace(order, why=f"{order.why}, asked for by hand"))
+        await edge.tell(replace(order, why=f"{order.why}, asked for by hand"))
     try:
         await deed()
     except (PortError, Unsupported) as error:
         why = f"{order.why} did not work: {error}"
-        await edge.plane.tell(replace(order, at=edge.plane.now(), why=why))
+        await edge.tell(replace(order, at=edge.plane.now(), why=why))
         raise

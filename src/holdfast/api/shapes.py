@@ -277,6 +277,27 @@ class Line(Shape, frozen=True, gc=False):
     ] = ""
 
 
+class Audited(Shape, frozen=True, gc=False):
+    """One record of the audit log."""
+
+    seq: Annotated[int, Meta(description="its number, in the order in which they were kept")]
+    at_ms: Annotated[int, Meta(description="by the wall clock of the control plane")]
+    kind: Annotated[
+        str,
+        Meta(
+            description="order: somebody changed something; token: made, used first, revoked, brought late"
+            "; login: failed; denied: a token is not for this; lost: records that found no room"
+        ),
+    ]
+    actor: Annotated[str, Meta(description="the name of the token, or empty")]
+    token: Annotated[str, Meta(description="its id, or empty")]
+    origin: Annotated[str, Meta(description="the address of the client")]
+    subject: str
+    text: str
+    count: Annotated[int, Meta(description="how many of the same this record stands for")] = 1
+    plane: Annotated[str, Meta(description="the control plane that wrote it")] = ""
+
+
 class Finding(Shape, frozen=True, gc=False):
     node: str
     name: str
@@ -531,6 +552,7 @@ class TokenShown(Shape, frozen=True, gc=False):
     uses: Annotated[int, Meta(description="join: how many nodes may join with it")] = 1
     used: Annotated[int, Meta(description="join: how many have")] = 0
     project: Annotated[str, Meta(description="the only one that it is for; empty: all")] = ""
+    first_used_ms: Annotated[int | None, Meta(description="null: not yet")] = None
 
 
 class Health(Shape, frozen=True, gc=False):

@@ -37,6 +37,9 @@ class TokenLimits:
     streams: int = STREAMS  # open at a time
 
 
+USUAL = TokenLimits()
+
+
 class Rates:
     """What each token has used of its bucket: (used, when)."""
 

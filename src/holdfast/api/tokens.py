@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from holdfast.api import shapes
 from holdfast.api.bodies import TokenWanted
-from holdfast.api.edge import ThisActor, ThisEdge, ThisPlane, give
+from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisPlane, give
 from holdfast.api.gate import Register, check_known, sent_on
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives
-from holdfast.control.plane import NotLeading, Plane
+from holdfast.control.plane import NotLeading
 from holdfast.model.event import TokenMade, TokenRevoked
 from holdfast.model.units import seconds
 from holdfast.ports.errors import PortError
@@ -65,7 +65,7 @@ async def make_token(request: Request, edge: ThisEdge, actor: ThisActor, body: T
         expires_at=now + body.ttl_ms if body.ttl_ms is not None else 0,
     )
     await plane.registry.add(token)
-    await _record(plane, TokenMade(at=plane.now(), token=token.id, what=_in_words(token), actor=actor))
+    await _record(edge, TokenMade(at=plane.now(), token=token.id, what=_in_words(token), actor=actor))
     return give(shapes.TokenMade(token.id, secret, role.value))
 
 
@@ -77,18 +77,19 @@ async def revoke_token(edge: ThisEdge, actor: ThisActor, id: str) -> Response:
     edge.access.forget(id)
     if not known:
         raise unknown("token", id, [token.id for token in await edge.plane.registry.tokens()])
-    await _record(edge.plane, TokenRevoked(at=edge.plane.now(), token=id, actor=actor))
+    await _record(edge, TokenRevoked(at=edge.plane.now(), token=id, actor=actor))
     return give(shapes.Done(f"revoked {id}"))
 
 
-async def _record(plane: Plane, event: TokenMade | TokenRevoked) -> None:
+async def _record(edge: Edge, event: TokenMade | TokenRevoked) -> None:
     """Done is done: that it could not be journalled is no reason to say that it was not."""
     try:
-        if plane.leading:
-            await plane.tell(event)
+        if edge.plane.leading:
+            await edge.tell(event)
             return
     except (PortError, NotLeading) as error:
         log.warning("not journalled", why=str(error))
+    edge.audit.orders([edge.signed(event)])
     log.warning("token changed", token=event.token, actor=event.actor, what=type(event).__name__)
 
 
@@ -114,4 +115,5 @@ def _shown(token: Token) -> shapes.TokenShown:
         uses=token.uses,
         used=token.uses - token.left,
         project=token.project,
+        first_used_ms=token.first_used or None,
     )

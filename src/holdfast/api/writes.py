@@ -79,7 +79,7 @@ async def apply(
         events = [change.event for change in changes if change.event is not None]
         admins.insist(role, events, edge.plane)
         if events:
-            await edge.plane.tell(*events)
+            await edge.tell(*events)
     return give([change.applied for change in changes])
 
 
@@ -231,7 +231,7 @@ async def delete_pool(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     async with edge.writing:
         _insist_on_deletable(plane, name)
         if not plane.world.pool_states[name].deleted_at:
-            await plane.tell(PoolDeleted(at=plane.now(), pool=name, actor=actor))
+            await edge.tell(PoolDeleted(at=plane.now(), pool=name, actor=actor))
     return give(shapes.Applied(name, "pool", "deleted", 0))
 
 
@@ -258,7 +258,7 @@ def _insist_on_deletable(plane: Plane, name: str) -> None:
 async def delete_workload(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     async with edge.writing:
         old = known(edge.plane.world, name)
-        await edge.plane.tell(WorkloadDeleted(at=edge.plane.now(), workload=name, actor=actor))
+        await edge.tell(WorkloadDeleted(at=edge.plane.now(), workload=name, actor=actor))
     return give(shapes.Applied(name, revise.kind(old.shape), "deleted", old.version))
 
 
@@ -324,7 +324,7 @@ async def changed(
         new = change(old)
         done = _revised(old, old if new == old else new, edge.plane.now(), actor, note)
         if done.event is not None:
-            await edge.plane.tell(done.event)
+            await edge.tell(done.event)
     return done.applied
 
 

@@ -58,7 +58,7 @@ def events(
     """Tell what happened, the latest last. Verdicts, actions with their reasons, what people did."""
     from holdfast.cli import look
 
-    asked = _asked(since, until, zone, limit, follow=follow)
+    asked = asked_of(since, until, zone, limit, follow=follow)
     lines = _lines(api, asked, node=node, workload=workload)
     if not lines:
         _must_be_known(api, node=node, workload=workload)
@@ -87,7 +87,9 @@ class Asked(NamedTuple):
     says_zone: bool
 
 
-def _asked(since: str, until: str, zone: str, limit: int | None, *, follow: bool) -> Asked:
+def asked_of(
+    since: str, until: str, zone: str, limit: int | None, *, follow: bool, usual: int = USUAL
+) -> Asked:
     from holdfast.cli import instants
 
     if follow and until:
@@ -97,7 +99,7 @@ def _asked(since: str, until: str, zone: str, limit: int | None, *, follow: bool
     until_ms = instants.instant(until, "--until", found, end=True) if until else 0
     if until_ms and since_ms >= until_ms:
         say.fail([f"--until {until} is not after --since {since}"], "both are times; 2h is two hours ago")
-    most = limit or (ALL_MAX if since or until else USUAL)
+    most = limit or (ALL_MAX if since or until else usual)
     return Asked(found, since_ms, until_ms, most, bool(since or until or zone != instants.LOCAL))
 
 

@@ -16,7 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from holdfast.api.shapes import Line, Resources
+from holdfast.api.shapes import Audited, Line, Resources
 from holdfast.cli.escape import CONTROL, shown
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 
@@ -31,6 +31,7 @@ SEATS = {"ready": ("●", "green"), "done": ("✓", "green"), "lost": ("✕", "r
 SEATS |= {"pending": ("○", "yellow"), "closed": ("·", "dim"), "paused": ("‖", "dim")}
 ON_ITS_WAY = ("◐", "yellow")
 KINDS = {"verdict": "yellow", "action": "cyan", "held": "magenta", "finding": "yellow", "user": "bold"}
+AUDITED = {"login": "red", "denied": "red", "lost": "red", "token": "yellow", "order": "bold"}
 OUTCOMES = {"created": "green", "changed": "yellow", "unchanged": "dim", "deleted": "red"}
 
 
@@ -143,6 +144,18 @@ def line(told: Line, zone: tzinfo | None = None) -> Text:
         " ",
         told.text,
         (f"  by {told.actor}" if told.actor else "", "dim"),
+    )
+
+
+def audited(record: Audited, zone: tzinfo | None = None) -> Text:
+    who = " ".join(word for word in (record.actor, f"({record.token})" if record.token else "") if word)
+    return Text.assemble(
+        (clock(record.at_ms, zone=zone), "dim"),
+        "  ",
+        (f"{record.kind:<7}", AUDITED.get(record.kind, "")),
+        f" {who or 'unknown':<24} {record.origin:<15} ",
+        f"{record.subject}: {record.text}" if record.subject else record.text,
+        (f"  {record.count} times" if record.count > 1 else "", "bold"),
     )
 
 

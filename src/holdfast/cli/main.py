@@ -16,6 +16,7 @@ from holdfast import __version__
 from holdfast.cli import again, keys, limits, lists, orders, tokens
 from holdfast.cli.agent import agent
 from holdfast.cli.apply import apply, plan
+from holdfast.cli.audit import audit
 from holdfast.cli.capacity import capacity
 from holdfast.cli.demo import demo
 from holdfast.cli.events import events
@@ -63,6 +64,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "spend": lists.spend,
     "capacity": capacity,
     "events": events,
+    "audit": audit,
     "explain": explain,
     "logs": logs,
     "replay": replay,

@@ -77,6 +77,9 @@ class Metrics:
         self.refused = Counter(
             "holdfast_refused_agents", "Agents that were turned away.", ["code"], registry=registry
         )
+        self.audit_dropped = Counter(
+            "holdfast_audit_dropped", "Audit records that could not be written somewhere.", registry=registry
+        )
         self.dropped = Counter(
             "holdfast_dropped_reports",
             "Messages of agents that were dropped before the journal, by reason.",

@@ -172,6 +172,9 @@ class Plane:
     def metrics(self) -> CollectorRegistry:
         return self._metrics.registry
 
+    def audit_dropped(self, records: int) -> None:
+        self._metrics.audit_dropped.inc(records)
+
     def now(self) -> Instant:
         return self._term.now if self._term is not None else self._steady.now()
 

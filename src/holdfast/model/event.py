@@ -24,6 +24,8 @@ class UserMade(Happened, frozen=True, kw_only=True):
     """Somebody wanted it. Nothing is decided by who did: history names them."""
 
     actor: str = ""  # the name of their token, `local` where there are none; empty: the control plane itself
+    actor_id: str = ""  # the id of their token
+    origin: str = ""  # the address of their client
 
 
 class Changed(UserMade, frozen=True, kw_only=True):

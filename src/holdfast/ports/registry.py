@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.model.units import Instant
+from holdfast.ports.audit import Record
 
 
 class Role(enum.StrEnum):
@@ -54,6 +55,7 @@ class Token(msgspec.Struct, frozen=True):
     uses: int = 1  # JOIN: so many nodes may be enrolled with it
     used: int = 0  # JOIN: so many were
     project: str = ""  # the only project it is for; empty: all
+    first_used: Instant = 0  # by the wall clock; 0: not yet. A join token says how often it was used
 
     @property
     def name(self) -> str:
@@ -107,6 +109,26 @@ class Registry(Protocol):
     async def enrol(self, identity: Identity, token: bytes | None) -> str:
         """Bind the key to the name and use the join token with this hash once, in one transaction. Empty if
         it was done (or had been done before, with the same key); else why not."""
+
+    async def first_use(self, token: str, at: Instant) -> bool:
+        """The token with this id was used. False: it had been used before, or is not known."""
+
+    async def record(self, records: tuple[Record, ...]) -> None:
+        """Keep these in the audit log, each once, in their order; of all, the last ROWS_MAX."""
+
+    async def audited(
+        self,
+        *,
+        actor: str = "",
+        after: int = 0,
+        before: int = 0,
+        since: Instant = 0,
+        until: Instant = 0,
+        limit: int = 100,
+    ) -> tuple[Record, ...]:
+        """Records of this actor (name or id of a token), in the order in which they were kept, with numbers
+        after and before these (0: no bound), from the instant `since` on to before `until` (0: no bound): the
+        newest `limit` of them, or, with `after`, the oldest."""
 
     async def forget(self, node: str) -> None:
         """The name may be taken again, with a new token."""

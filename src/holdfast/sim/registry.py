@@ -2,6 +2,8 @@
 
 from msgspec.structs import replace
 
+from holdfast.model.units import NEVER, Instant
+from holdfast.ports.audit import ROWS_MAX, Record
 from holdfast.ports.errors import Denied, Unreachable
 from holdfast.ports.registry import Identity, Token, unfit
 
@@ -11,6 +13,8 @@ class SimRegistry:
         self.secrets: dict[str, bytes] = {}
         self.known: dict[str, Token] = {}  # by id
         self.identities: dict[str, Identity] = {}
+        self.kept: list[Record] = []  # of the audit log
+        self.numbered = 0
         self.down = False
 
     async def secret(self, name: str, proposal: bytes) -> bytes:
@@ -53,6 +57,42 @@ class SimRegistry:
             self.known[found.id] = replace(found, used_by=identity.node, used=found.used + 1)
         self.identities[identity.node] = identity
         return ""
+
+    async def first_use(self, token: str, at: Instant) -> bool:
+        self._answer()
+        found = self.known.get(token)
+        if found is None or found.first_used:
+            return False
+        self.known[token] = replace(found, first_used=at)
+        return True
+
+    async def record(self, records: tuple[Record, ...]) -> None:
+        self._answer()
+        for record in records:
+            if all(record.id != other.id for other in self.kept):
+                self.numbered += 1
+                self.kept.append(replace(record, seq=self.numbered))
+        self.kept = self.kept[-ROWS_MAX:]
+
+    async def audited(
+        self,
+        *,
+        actor: str = "",
+        after: int = 0,
+        before: int = 0,
+        since: Instant = 0,
+        until: Instant = 0,
+        limit: int = 100,
+    ) -> tuple[Record, ...]:
+        self._answer()
+        found = [
+            one
+            for one in self.kept
+            if actor in ("", one.actor, one.token)
+            and after < one.seq < (before or NEVER)
+            and since <= one.at < (until or NEVER)
+        ]
+        return tuple(found[:limit] if after else found[-limit:])
 
     async def forget(self, node: str) -> None:
         self._answer()

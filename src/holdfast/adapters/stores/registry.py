@@ -8,10 +8,13 @@ from functools import partial
 from typing import Any
 
 from msgspec.structs import asdict
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
+from holdfast.adapters.stores.codec import storable
 from holdfast.adapters.stores.database import Database
-from holdfast.adapters.stores.schema import identities, secrets, tokens
+from holdfast.adapters.stores.schema import audit, identities, secrets, tokens
+from holdfast.model.units import NEVER, Instant
+from holdfast.ports.audit import ROWS_MAX, Kind, Record
 from holdfast.ports.errors import Denied
 from holdfast.ports.registry import Identity, Role, Token, unfit
 
@@ -76,6 +79,49 @@ class SqlRegistry:
             connection.execute(update(tokens).where(tokens.c.hash == hash).values(once_more))
         connection.execute(insert(identities), asdict(identity))
         return ""
+
+    async def first_use(self, token: str, at: Instant) -> bool:
+        unused = (tokens.c.id == token) & (tokens.c.first_used == 0)
+        used = update(tokens).where(unused).values(first_used=at)
+        return await self.database.write(lambda connection: connection.execute(used).rowcount > 0, crowd=True)
+
+    async def record(self, records: tuple[Record, ...]) -> None:
+        await self.database.write(partial(self._record, records), crowd=True)
+
+    def _record(self, records: tuple[Record, ...], connection: Connection) -> None:
+        """Under the lock, so that numbers are seen in their order and whoever follows misses none."""
+        self.database.backend.lock_registry(connection)
+        known = select(audit.c.id).where(audit.c.id.in_([record.id for record in records]))
+        there = set(connection.execute(known).scalars())
+        last = connection.execute(select(func.max(audit.c.seq))).scalar() or 0
+        fresh = [asdict(record) for record in records if record.id not in there]
+        for seq, row in enumerate(fresh, last + 1):
+            row.update(seq=seq, kind=row["kind"].value)
+            row.update(
+                (name, storable(row[name])) for name in ("actor", "origin", "subject", "text", "plane")
+            )
+        if fresh:
+            connection.execute(insert(audit), fresh)
+            connection.execute(delete(audit).where(audit.c.seq <= last + len(fresh) - ROWS_MAX))
+
+    async def audited(
+        self,
+        *,
+        actor: str = "",
+        after: int = 0,
+        before: int = 0,
+        since: Instant = 0,
+        until: Instant = 0,
+        limit: int = 100,
+    ) -> tuple[Record, ...]:
+        asked = select(audit).where(audit.c.seq > after, audit.c.seq < (before or NEVER))
+        asked = asked.where(audit.c.at >= since, audit.c.at < (until or NEVER))
+        if actor:
+            asked = asked.where((audit.c.actor == storable(actor)) | (audit.c.token == storable(actor)))
+        asked = asked.order_by(audit.c.seq if after else audit.c.seq.desc()).limit(limit)
+        rows = await self.database.read(lambda connection: connection.execute(asked).all(), crowd=True)
+        found = [Record(**{**row._mapping, "kind": Kind(row.kind)}) for row in rows]
+        return tuple(found if after else reversed(found))
 
     async def forget(self, node: str) -> None:
         gone = delete(identities).where(identities.c.node == node)

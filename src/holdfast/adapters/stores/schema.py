@@ -31,6 +31,7 @@ REVISIONS: Final = (
     "0004",
     "0005",
     "0006",
+    "0007",
 )  # every migration there is, the oldest first
 
 metadata = MetaData()
@@ -68,10 +69,12 @@ history = Table(
     Column("node", Text, nullable=False),
     Column("workload", Text, nullable=False),
     Column("actor", Text, nullable=False, server_default=""),
+    Column("project", Text, nullable=False, server_default=""),  # empty: the default one
     sqlite_with_rowid=False,
 )
 Index("history_of_node", history.c.node, history.c.seq)
 Index("history_of_workload", history.c.workload, history.c.seq)
+Index("history_of_project", history.c.project, history.c.seq)
 Index("history_by_age", history.c.at)
 
 snapshots = Table(
@@ -125,6 +128,23 @@ tokens = Table(
     Column("uses", BigInteger, nullable=False, server_default="1"),
     Column("used", BigInteger, nullable=False, server_default="0"),
     Column("project", Text, nullable=False, server_default=""),
+    Column("first_used", BigInteger, nullable=False, server_default="0"),
+)
+
+audit = Table(  # who came in, who was refused, and who changed what
+    "audit",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("id", Text, nullable=False, unique=True),
+    Column("at", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("plane", Text, nullable=False),
 )
 
 identities = Table(
