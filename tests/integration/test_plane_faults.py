@@ -115,12 +115,12 @@ async def test_a_mistake_of_ours_leaves_nobody_waiting(monkeypatch: pytest.Monke
         term = plane._term
 
         def mistaken(*_: Any) -> Any:
-            monkeypatch.undo()
             raise KeyError("a mistake")
 
         monkeypatch.setattr(term_module, "turn", mistaken)
         with pytest.raises(OutcomeUnknown):
             await within(apply(plane, JOB))
+        monkeypatch.undo()
         await until(lambda: plane._term is not term and plane.leading)
         await apply(plane, JOB)
 

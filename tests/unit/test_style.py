@@ -39,6 +39,7 @@ MAY_CATCH_EVERYTHING = {
     "src/holdfast/api/gate.py",
     "src/holdfast/control/perform.py",
     "src/holdfast/control/plane.py",
+    "src/holdfast/control/term.py",
     "src/holdfast/sim/run.py",
 }
 

@@ -33,7 +33,7 @@ from holdfast.core.desired import desired_set, events_of
 from holdfast.model import event as ev
 from holdfast.model.node import JOINED, Answer, Fencing, LimitedBy
 from holdfast.model.resources import Resources
-from holdfast.model.units import NEVER, Instant
+from holdfast.model.units import MINUTE, NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.model.world import World
 from holdfast.ports.clock import Clock
@@ -65,7 +65,9 @@ LOG_BURST_S = 10
 LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
 WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
 BOOT_MAX = 64
+BARRED_MS = 10 * MINUTE
 SIZE_HINT = "its offer says less: if that is wrong, change the offer in the pool"
+NAMED_MAX = 128
 ADDRESS_MAX = 128  # of what is logged
 
 log = structlog.get_logger("holdfast.hub")
@@ -82,6 +84,8 @@ class Hub:
         self._term: Term | None = None
         self.strangers = Strangers()
         self._rates: dict[str, Rates] = {}  # by node
+        self._barred: dict[str, Instant] = {}  # nodes, until when
+        self._later: list[tuple[Session, object]] = []  # came in while the world was not sound
         self._open: dict[Session, None] = {}
         self._sessions: dict[str, Session] = {}  # by node: the connection it last said hello on
         self._heard: dict[str, Instant] = {}
@@ -91,9 +95,8 @@ class Hub:
         self.readers: dict[int, LogReader] = {}
         self._number = 0
         self._checks: set[asyncio.Task[None]] = set()
-        self._at_first: dict[
-            str, int
-        ] = {}  # node -> sets it was sent before this term, until its first hello
+        self._at_first: dict[str, int] = {}  # node -> sets it was sent before this term
+        self._greeted: set[str] = set()  # nodes that have said hello in this term
         self.claims = Claims()
         self.outdone = asyncio.Event()  # a node has obeyed a later leader: see `claims`
 
@@ -102,6 +105,7 @@ class Hub:
     def take_over(self, term: Term) -> None:
         self._term = term
         self._at_first = {name: node.generation for name, node in term.mind.world.nodes.items()}
+        self._greeted.clear()
         self.enrolment.begin()
         self._rates = {name: rates for name, rates in self._rates.items() if name in self._at_first}
 
@@ -163,7 +167,7 @@ class Hub:
     # hello
 
     def greeted(self, session: Session, hello: Hello) -> None:
-        if self._term is None or not self._term.began:
+        if self._term is None or not self._term.open:
             session.send_on(self.leader_url, self.control_planes)
             return
         task = asyncio.get_running_loop().create_task(self._check(session, hello, self._term))
@@ -175,6 +179,9 @@ class Hub:
             await self.enrolment.check(hello, session.nonce, term.mind.world, self._other(hello))
         except Refusal as refusal:
             session.refuse(refusal.code, refusal.why, refusal.hint)
+            return
+        if self._barred.get(hello.node, 0) > self.clock.monotonic():
+            session.refuse("barred", f"{hello.node} reported what cannot be handled", "see our log")
             return
         rates = self._rates.setdefault(hello.node, Rates(self.clock.monotonic()))
         if rates.hellos.wait_ms(self.clock.monotonic()):
@@ -211,10 +218,10 @@ class Hub:
         self.outdone.set()
 
     def _behind(self, hello: Hello, term: Term) -> Iterator[ev.JournalBehind]:
-        """Was the node told of what the journal does not know? Then that was restored from an older copy. A
-        node that has not said hello in this term was sent nothing in it."""
+        """Was the node told of what the journal does not know? Then that was restored from an older copy. It
+        is believed once in a term, with its first hello: after that it was told by us."""
         why = self._unknown(hello, term.mind.world)
-        if not why:
+        if not why or hello.node in self._greeted:
             return
         log.error("the journal is older than what agents were told", node=hello.node, why=why)
         known_epochs = (slot.epoch for slot in term.mind.world.slots.values())
@@ -224,7 +231,7 @@ class Hub:
     def _unknown(self, hello: Hello, world: World) -> str:
         """What it knows and the journal does not; empty: nothing."""
         node = world.nodes.get(hello.node)
-        sent = self._at_first.pop(hello.node, node.generation if node is not None else 0)
+        sent = self._at_first.get(hello.node, node.generation if node is not None else 0)
         if node is not None and hello.told > sent:
             return f"it has taken set {hello.told}, the journal knows of {sent}"
         for name in hello.running:
@@ -232,7 +239,7 @@ class Hub:
             slot = world.slots.get(slot_id)
             later = slot is not None and name not in world.replicas and epoch.isdecimal()
             if later and slot is not None and int(epoch[:19]) > slot.epoch:
-                return f"it runs {name}, the journal knows of {slot.epoch} epochs of {slot_id}"
+                return f"it runs {name[:NAMED_MAX]}, the journal knows of {slot.epoch} epochs of {slot_id}"
         return ""
 
     def _other(self, hello: Hello) -> str:
@@ -252,8 +259,10 @@ class Hub:
         self.metrics.links.set(len(self._sessions))
         self._reported.pop(hello.node, None)  # a new agent counts from its own beginning
         self._heard.pop(hello.node, None)
+        behind = tuple(self._behind(hello, term))
+        self._greeted.add(hello.node)
         term.post(
-            *self._behind(hello, term),
+            *behind,
             ev.NodeJoined(
                 at=term.now,
                 node=hello.node,
@@ -271,6 +280,7 @@ class Hub:
             ),
             done=lambda length: self._welcome(session, hello, term),
             failed=lambda error: session.close(),
+            sender=hello.node,
         )
 
     def _known(self, hello: Hello, world: World) -> tuple[str, ...]:
@@ -369,6 +379,9 @@ class Hub:
         term, node = self._term, session.node
         if term is None or self._sessions.get(node) is not session:
             return
+        if not term.sound:
+            self._later.append((session, message))
+            return
         match message:
             case Reports():
                 self._reports(session, term, message)
@@ -378,13 +391,15 @@ class Hub:
             case Probed(question=number, answer=answer):
                 self._answered(number, session, answer)
             case Goodbye():
-                term.post(ev.NodeSaidGoodbye(at=term.now, node=node))
+                term.post(ev.NodeSaidGoodbye(at=term.now, node=node), sender=node)
             case Noticed(left_ms=left, own=own):
-                term.post(ev.SpotNoticed(at=term.now, node=node, deadline=term.now + left, own=own))
+                noticed = ev.SpotNoticed(at=term.now, node=node, deadline=term.now + left, own=own)
+                term.post(noticed, sender=node)
             case Found(finding=finding):
                 taken = session.intake.finding(term.mind.world, node, finding)
                 if taken is not None:
-                    term.post(ev.FindingRaised(at=term.now, finding=replace(taken, at=term.now)))
+                    found = ev.FindingRaised(at=term.now, finding=replace(taken, at=term.now))
+                    term.post(found, sender=node)
             case LogEnds():
                 self._log_ends(session, term, message)
             case LogPart(request=number):
@@ -392,6 +407,24 @@ class Hub:
                     self.readers[number].put(message)
             case _:
                 pass
+
+    def bar(self, node: str, why: str) -> None:
+        """It is not heard for a while. What it runs counts as silent."""
+        log.error("node barred: it reported what cannot be handled", node=node, why=why, for_ms=BARRED_MS)
+        now = self.clock.monotonic()
+        self._barred = {name: until for name, until in self._barred.items() if until > now}
+        self._barred[node] = now + BARRED_MS
+        session = self._sessions.get(node)
+        if session is not None:
+            session.close(at_once=True)
+
+    def resume(self) -> None:
+        """What came in while the world was not sound."""
+        later, self._later = self._later, []
+        for session, message in later:
+            self.received(session, message)
+        for node in list(self._unconfirmed):
+            self._send_set(node)
 
     def _reports(self, session: Session, term: Term, message: Reports) -> None:
         now, node = term.now, session.node
@@ -401,7 +434,7 @@ class Hub:
         fresh = message.reports[max(0, known - message.first) :]
         self.last_words.keep(_tails(term, node, message.tails))
         own = session.intake.own(term.mind.world, node, fresh)
-        term.post(*events_of(own, node, now), done=lambda _: session.send(Noted(before)))
+        term.post(*events_of(own, node, now), done=lambda _: session.send(Noted(before)), sender=node)
 
     # desired sets
 
@@ -413,6 +446,8 @@ class Hub:
 
     def _send_set(self, node: str) -> None:
         term, session = self._term, self.connected(node)
+        if term is not None and not term.sound:
+            return  # `resume` sends it
         known = term.mind.world.nodes.get(node) if term is not None else None
         unfit = known is None or known.state not in JOINED or known.verdict.level is Level.DEAD
         if term is None or unfit or session is None or not session.node:
@@ -449,7 +484,8 @@ class Hub:
         if question is not None and question[2] is session and self._term is not None:
             del self._questions[number]
             suspect, peer, _ = question
-            self._term.post(ev.PeerAnswered(at=self._term.now, node=suspect, peer=peer, answer=answer))
+            answered = ev.PeerAnswered(at=self._term.now, node=suspect, peer=peer, answer=answer)
+            self._term.post(answered, sender=peer)
 
     # logs, chaos
 

@@ -86,6 +86,11 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.unfoldable = Counter(
+            "holdfast_unfoldable_events",
+            "Events that could not be handled and were left out; their senders were refused.",
+            registry=registry,
+        )
         self.missed_deadlines = Counter(
             "holdfast_missed_deadlines",
             "Jobs that were not done at their deadline.",

@@ -59,6 +59,12 @@ class Performer:
     def heard(self) -> dict[str, int]:
         return self.hub.heard()
 
+    def refuse(self, node: str, why: str) -> None:
+        self.hub.bar(node, why)
+
+    def resume(self) -> None:
+        self.hub.resume()
+
     def perform(self, step: Perform) -> None:
         match step.action:
             case do.AskPeers(node=node, peers=peers):

@@ -152,7 +152,7 @@ class Plane:
 
     @property
     def leading(self) -> bool:
-        return self._term is not None and self._term.began
+        return self._term is not None and self._term.open
 
     @property
     def ready(self) -> bool:
@@ -190,7 +190,7 @@ class Plane:
     async def tell(self, *events: Event) -> int:
         """Journals what a user or a program did; the journal's length when it is durable."""
         term = self._term
-        if term is None or not term.began:
+        if term is None or not term.open:
             raise NotLeading("" if self._leadership.leader == self.name else self._leadership.address)
         try:
             return await term.tell(*events)
@@ -200,7 +200,7 @@ class Plane:
     def hear(self, workload: str, source: str, said: Mapping[Signal, float]) -> list[Signal]:
         """What somebody tells of a workload's load; the signals that were not taken. Nothing is written."""
         term = self._term
-        if term is None or not term.began:
+        if term is None or not term.open:
             raise NotLeading("" if self._leadership.leader == self.name else self._leadership.address)
         return term.mind.senses.ears.hear(term.mind.world, workload, source, said, term.now)
 

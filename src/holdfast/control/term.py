@@ -8,6 +8,14 @@ before.
 A term that cannot write is over: its world holds what nobody journalled, so it is thrown away, and whoever
 leads next, perhaps we ourselves a second later, begins from the journal.
 
+An event that cannot be folded in, or with which nothing can be decided, ends no term: a node could take the
+leadership from us with one message. Such a turn fails before its append, so nothing of it was decided, but
+the world is half changed. It is read again from the journal, what came in is tried one by one, and what
+fails then is left out: its sender is told so, and a node is not heard again for a while. Refused: trying
+each event on a copy of the world first (a copy costs more than a turn, for what should never happen), and
+going on with the world as it is (whoever reads the journal would have another one). What fails though
+nothing came in is a mistake that no sender is to blame for, and ends the term.
+
 We listen in ticks. A tick that comes late means that we were not listening (a long turn, a paused process, a
 busy machine), and everybody is forgiven that time *before* anything that waited meanwhile is read.
 """
@@ -19,6 +27,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from holdfast.control.follow import Follower
 from holdfast.control.metrics import Metrics
 from holdfast.control.together import together
 from holdfast.core import books, snapshot
@@ -37,6 +46,7 @@ TICK_MS = 100
 GATHER_S = 0.002  # what comes in together is handled together
 GAP_MS = 10  # at least, between two turns
 SNAPSHOT_EVERY = 5_000  # entries
+WHY_MAX = 500  # characters
 KEPT_MS = 90 * DAY  # of the journal and the history
 
 log = structlog.get_logger("holdfast.loop")
@@ -51,19 +61,47 @@ class Hands(Protocol):
 
     def heard(self) -> dict[str, Instant]:
         """Beats since the last call: node -> when."""
+        ...
+
+    def refuse(self, node: str, why: str) -> None:
+        """What it reports cannot be handled: it is not heard for a while."""
+
+    def resume(self) -> None:
+        """The world is sound again: what was put off meanwhile can be done."""
 
 
 class Over(Exception):
     """The term ended before the entry was journalled: it did not happen."""
 
 
-class Wait:
-    """Somebody waits until what they said is in the journal."""
+class Unfoldable(Exception):
+    """Nothing can be decided with it. It did not happen, and it makes no sense to try again."""
 
-    __slots__ = ("done", "failed")
 
-    def __init__(self, done: Callable[[int], None], failed: Callable[[Exception], None] | None) -> None:
-        self.done, self.failed = done, failed
+class Post:
+    """What came in together, from one sender: all of it is journalled, or none. Perhaps somebody waits."""
+
+    __slots__ = ("_done", "_failed", "events", "sender")
+
+    def __init__(
+        self,
+        events: tuple[Event, ...],
+        sender: str = "",
+        done: Callable[[int], None] | None = None,
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """`sender`: the node that reported it."""
+        self.events, self.sender, self._done, self._failed = events, sender, done, failed
+
+    def journalled(self, length: int) -> None:
+        done, self._done, self._failed = self._done, None, None
+        if done is not None:
+            done(length)
+
+    def failed(self, error: Exception) -> None:
+        failed, self._done, self._failed = self._failed, None, None
+        if failed is not None:
+            failed(error)
 
 
 def _counts_from(event: Event, now: Instant) -> Event:
@@ -95,12 +133,18 @@ class Term:
         self.policy = mind.world.policy  # as journalled: while a change is on its way, no lease is renewed
         self.stepped_ms = books.stepped_ms(mind.world.leader, clock.era, clock.offset, seen)
         self.began = False  # has its first turn been journalled?
-        self._inbox: list[Event] = []
-        self._waits: list[Wait] = []
+        self.sound = True  # False: half a turn is in the world, and is being undone
+        self._posts: list[Post] = []
+        self._appending = False  # what this turn decided may be in the journal
         self._wake = asyncio.Event()
         self._listened: Instant = clock.now()
         self._last_turn: Instant = 0
         self._over: Exception | None = None
+
+    @property
+    def open(self) -> bool:
+        """Can it be turned to?"""
+        return self.began and self.sound
 
     @property
     def now(self) -> Instant:
@@ -113,15 +157,16 @@ class Term:
         *events: Event,
         done: Callable[[int], None] | None = None,
         failed: Callable[[Exception], None] | None = None,
+        sender: str = "",
     ) -> None:
-        """Something happened. `done` is called when it is in the journal, with the journal's length."""
+        """Something happened. `done` is called when it is in the journal, with the journal's length.
+        `sender`: the node that reported it."""
         if self._over is not None:
             if failed is not None:
                 failed(self._over)
             return
-        self._inbox.extend(events)
-        if done is not None:
-            self._waits.append(Wait(done, failed))
+        if events or done is not None:
+            self._posts.append(Post(events, sender, done, failed))
         self._wake.set()
 
     async def tell(self, *events: Event) -> int:
@@ -169,16 +214,7 @@ class Term:
         """Until it fails or is cancelled."""
         now = self.now
         self.mind.take_over(now)
-        begins = LeaderChanged(
-            at=now,
-            leader=self.name,
-            generation=self.generation,
-            anew=self.mind.anew,
-            era=self.clock.era,
-            offset=self.clock.offset,
-            stepped_ms=self.stepped_ms,
-        )
-        self.post(begins, *first_words)
+        self.post(self._begins(now, anew=self.mind.anew, stepped_ms=self.stepped_ms), *first_words)
         try:
             await together(self._turns(), self._tick())
         except PortError as error:
@@ -187,13 +223,23 @@ class Term:
         finally:
             self._end(Over("the control plane no longer leads"))
 
+    def _begins(self, now: Instant, *, anew: bool, stepped_ms: Millis = 0) -> LeaderChanged:
+        return LeaderChanged(
+            at=now,
+            leader=self.name,
+            generation=self.generation,
+            anew=anew,
+            era=self.clock.era,
+            offset=self.clock.offset,
+            stepped_ms=stepped_ms,
+        )
+
     def _end(self, error: Exception) -> None:
         if self._over is None:
             self._over = error
-        waits, self._waits = self._waits, []
-        for wait in waits:
-            if wait.failed is not None:
-                wait.failed(self._over)
+        posts, self._posts = self._posts, []
+        for post in posts:
+            post.failed(self._over)
 
     async def _turns(self) -> None:
         asked = {step.id for step in resume(self.mind.world)}
@@ -213,47 +259,93 @@ class Term:
     async def _turn(self) -> None:
         self.listen()
         started = self._last_turn = self.now
-        inbox = [_counts_from(event, started) for event in self._inbox]
-        self._inbox = []
-        waits, self._waits = self._waits, []
-        self._measure_failovers(inbox)
+        posts, self._posts = self._posts, []
         try:
-            await self._steps(inbox, waits, started)
+            try:
+                await self._steps(posts, started)
+            except PortError:
+                raise
+            except Exception as error:
+                if self._appending or not posts or not self.began:
+                    raise
+                await self._one_by_one(posts, error)
         except PortError:
-            self._waits, waits = waits + self._waits, []  # they are told why
+            self._posts, posts = posts + self._posts, []  # they are told why
             raise
         finally:
-            for wait in waits:  # cut off in the middle of an append, or by a mistake of ours: who knows?
-                if wait.failed is not None:
-                    wait.failed(OutcomeUnknown("the leadership was lost while it was being written"))
+            for post in posts:  # cut off in the middle of an append, or by a mistake of ours: who knows?
+                post.failed(OutcomeUnknown("the leadership was lost while it was being written"))
         self.metrics.turn_seconds.observe((self.now - started) / 1000)
 
-    async def _steps(self, inbox: list[Event], waits: list[Wait], now: Instant) -> None:
+    async def _one_by_one(self, posts: list[Post], error: Exception) -> None:
+        """The turn failed before its append. Which of these is to blame?"""
+        log.error("a turn failed: what came in is tried one by one", posts=len(posts), exc_info=error)
+        await self._read_again()
+        await self._steps([], self.now)  # fails too: it was none of them
+        for post in posts:
+            try:
+                await self._steps([post], self.now)
+            except PortError:
+                raise
+            except Exception as error:
+                if self._appending:
+                    raise
+                await self._read_again()
+                self._leave_out(post, error)
+        self.sound = True
+        self.hands.resume()
+
+    def _leave_out(self, post: Post, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}"[:WHY_MAX]
+        kinds = [type(event).__name__ for event in post.events]
+        log.error("left out what cannot be handled", node=post.sender, events=kinds, why=why)
+        self.metrics.unfoldable.inc()
+        post.failed(Unfoldable(f"it cannot be handled: {why}"))
+        if post.sender:
+            self.hands.refuse(post.sender, why)
+
+    async def _read_again(self) -> None:
+        """The world as it is in the journal, without the half of a turn that was folded in."""
+        self.sound = False
+        follower = Follower(self.store)
+        await follower.begin()
+        await follower.catch_up()
+        if follower.length != self.written:
+            raise OutcomeUnknown(f"the journal has {follower.length} entries, we wrote {self.written}")
+        self.mind.undo(follower.world, self.now)
+        self.policy = self.mind.world.policy
+        if follower.anew:
+            await self._steps([Post((self._begins(self.now, anew=True),))], self.now)
+
+    async def _steps(self, posts: list[Post], now: Instant) -> None:
+        self._appending = False
+        inbox = [_counts_from(event, now) for post in posts for event in post.events]
+        self._measure_failovers(inbox)
         refused = len(self.mind.refused)
         for step in turn(self.mind, inbox, now):
             match step:
                 case Append(entries=entries):
+                    self._appending = True
                     before = self.now
                     self.written = await self.store.append(self.generation, self.written, entries)
                     self.policy = self.mind.world.policy
                     self.metrics.journal_seconds.observe((self.now - before) / 1000)
                     self.metrics.journalled(entries)
                     self._measure_promotions(entries)
-                    self._journalled(waits)
+                    self._journalled(posts)
                     self._tell_verdicts(entries)
                 case Perform():
                     self.hands.perform(step)
                 case Send(node=node):
                     self.hands.send_set(node)
-        self._journalled(waits)
+        self._journalled(posts)
         for refusal in self.mind.refused[refused:]:
             log.error("refused", action=type(refusal.action).__name__, invariant=refusal.invariant)
         self.mind.refused.clear()
 
-    def _journalled(self, waits: list[Wait]) -> None:
-        for wait in waits:
-            wait.done(self.written)
-        waits.clear()
+    def _journalled(self, posts: list[Post]) -> None:
+        for post in posts:
+            post.journalled(self.written)
         self.on_append(self.written)
 
     def _tell_verdicts(self, entries: Iterable[object]) -> None:

@@ -90,6 +90,18 @@ class Mind:
             if node.state in JOINED:
                 self.senses.beats.add(name, now, quiet=name in self.world.doubtful)
 
+    def undo(self, world: World, now: Instant) -> None:
+        """Half a turn failed: the world is as it was journalled. What was heard meanwhile stays heard."""
+        beats = self.senses.beats
+        self.world, self.vain, self.vain_look = world, [], None
+        self.refused.clear()
+        beats.policy = world.policy.detection
+        for name in [name for name in beats.row if name not in world.nodes]:
+            beats.remove(name)
+        for name, node in world.nodes.items():
+            if node.state in JOINED and node.verdict.level is not Level.DEAD and name not in beats.row:
+                beats.add(name, now, quiet=True)
+
     def next_due(self) -> Instant:
         """When a turn is needed though nothing happens."""
         agenda = self.world.agenda

@@ -229,10 +229,17 @@ REFUSALS = {
     "pool": "there is no such pool, or it takes no newcomers",
     "gone": "the node was terminated; its name is spent",
     "full": "too many connections wait to be welcomed",
+    "barred": "the node reported what cannot be handled, and is not heard for a while",
     "often": "the node says hello too often",
     "ahead": "the node has obeyed a later leader than this control plane knows of",
 }
-FINAL = frozenset(REFUSALS) - {"connected", "full", "often", "ahead"}  # trying again changes nothing
+FINAL = frozenset(REFUSALS) - {
+    "connected",
+    "full",
+    "often",
+    "barred",
+    "ahead",
+}  # trying again changes nothing
 
 FromAgent = (
     Hello | AlsoRunning | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart | LogEnds
