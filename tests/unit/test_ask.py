@@ -3,7 +3,7 @@
 from holdfast.core.ask import choose_peers
 from holdfast.model import action as do
 from holdfast.model import event as ev
-from holdfast.model.node import NodeState
+from holdfast.model.node import Answer, NodeState
 from holdfast.model.place import Place
 from holdfast.model.policy import Detection
 from holdfast.model.units import MINUTE, SECOND
@@ -83,6 +83,38 @@ def test_the_choice_is_the_same_every_time_and_not_the_same_for_everybody() -> N
     choices = {name: peers(play, name) for name in play.world.nodes}
     assert choices == {name: peers(play, name) for name in play.world.nodes}
     assert len(set(choices.values())) > 10
+
+
+def test_a_peer_that_alone_reached_it_is_asked_again_and_each_time_beside_others() -> None:
+    play = fleet(**{f"n{number}": f"z{number}/r{number}" for number in range(12)})
+    play.judge("n0", Level.SUSPECT)
+    play.settle()
+    first = play.node("n0").clues.asked
+    beside: set[str] = set(first)
+    for _ in range(8):
+        for peer in play.node("n0").clues.asked:
+            answer = Answer.REACHED if peer == first[1] else Answer.TIMEOUT
+            play.tell(ev.PeerAnswered(at=play.now, node="n0", peer=peer, answer=answer))
+        before = play.node("n0").clues
+        while play.node("n0").clues.asked_at == before.asked_at:
+            play.later(SECOND)
+        asked_now = play.node("n0").clues.asked
+        assert asked_now[0] == first[1]
+        assert len(set(asked_now)) == 3
+        assert not set(asked_now[1:]) & set(before.asked)
+        beside |= set(asked_now)
+    assert len(beside) >= 8
+
+
+def test_in_a_small_fleet_the_same_are_asked_again() -> None:
+    play = fleet(a="z1/r1", b="z2/r2", c="z3/r3")
+    play.judge("a", Level.SUSPECT)
+    play.settle()
+    for peer, answer in (("b", Answer.REACHED), ("c", Answer.TIMEOUT)):
+        play.tell(ev.PeerAnswered(at=play.now, node="a", peer=peer, answer=answer))
+    play.later(POLICY.ask_again_ms)
+    assert set(play.node("a").clues.asked) == {"b", "c"}
+    assert play.node("a").clues.disputed_at
 
 
 # when

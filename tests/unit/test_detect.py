@@ -61,6 +61,11 @@ CASES: list[tuple[str, dict[str, Any], Level]] = [
         Level.SUSPECT,
     ),
     (
+        "one peer reached it, and for long nobody else did",
+        {"silence": Silence.LONG, "peers": Peers.OUTVOTED},
+        Level.DEAD,
+    ),
+    (
         "silent, and no peer reached it",
         {"silence": Silence.SILENT, "peers": Peers.NOT_REACHED},
         Level.DEAD,
@@ -132,10 +137,16 @@ R, X, T, F = Answer.REACHED, Answer.REFUSED, Answer.TIMEOUT, Answer.FAILED
         ({}, Peers.WAITING),
         ({"a": T}, Peers.WAITING),
         ({"a": R}, Peers.REACHED),  # one that reached it is enough
-        ({"a": T, "b": T, "c": R}, Peers.REACHED),
+        ({"a": T, "b": T, "c": R}, Peers.DISPUTED),  # one alone: see below
+        ({"a": T, "b": R}, Peers.DISPUTED),
+        ({"a": X, "b": T, "c": R}, Peers.DISPUTED),
+        ({"a": R, "b": R, "c": X}, Peers.REACHED),
+        ({"a": X, "b": X, "c": R}, Peers.REFUSED),  # two hosts were told that nothing is there
         ({"a": T, "b": T}, Peers.NOT_REACHED),  # a quorum of the asked
         ({"a": X}, Peers.WAITING),  # one refusal is no quorum
-        ({"a": X, "b": T}, Peers.REFUSED),
+        ({"a": X, "b": T}, Peers.NOT_REACHED),  # the word of one kills nobody
+        ({"a": X, "b": X}, Peers.REFUSED),
+        ({"a": X, "b": F, "c": F}, Peers.NOT_REACHED),
         ({"a": F}, Peers.WAITING),  # one that could not try has no voice
         ({"a": F, "b": T}, Peers.WAITING),
         ({"a": F, "b": F, "c": T}, Peers.NOT_REACHED),  # the only one that could
@@ -144,6 +155,32 @@ R, X, T, F = Answer.REACHED, Answer.REFUSED, Answer.TIMEOUT, Answer.FAILED
 )
 def test_what_the_answers_of_three_peers_come_to(answers: dict[str, Answer], says: Peers) -> None:
     clues = Clues(asked=("a", "b", "c"), asked_at=5, answers=answers)
+    assert peers_say(clues, POLICY) is says
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked_s", "says"),
+    [
+        ({"a": T, "b": T, "c": R}, 59, Peers.DISPUTED),
+        ({"a": T, "b": T, "c": R}, 60, Peers.OUTVOTED),
+        ({"a": X, "b": T, "c": R}, 60, Peers.OUTVOTED),
+        ({"b": T, "c": R}, 60, Peers.DISPUTED),  # one against one
+        ({"b": T, "c": R}, 599, Peers.DISPUTED),
+        ({"b": T, "c": R}, 600, Peers.OUTVOTED),
+        ({"b": R, "c": R}, 600, Peers.REACHED),
+        ({"c": R}, 600, Peers.REACHED),
+    ],
+)
+def test_one_peer_that_nobody_bears_out_is_outvoted_in_time(
+    answers: dict[str, Answer], asked_s: int, says: Peers
+) -> None:
+    clues = Clues(
+        asked=("a", "b", "c"),
+        asked_at=5 + asked_s * SECOND,
+        answers=answers,
+        concluded=Peers.DISPUTED,
+        disputed_at=5,
+    )
     assert peers_say(clues, POLICY) is says
 
 
@@ -189,9 +226,10 @@ class Watch:
     def level(self, name: str) -> Level:
         return self.play.node(name).verdict.level
 
-    def peers_answer(self, name: str, answer: Answer) -> None:
+    def peers_answer(self, name: str, answer: Answer, **others: Answer) -> None:
         for peer in self.play.node(name).clues.asked:
-            self.play.tell(ev.PeerAnswered(at=self.play.now, node=name, peer=peer, answer=answer))
+            answer_of = others.get(peer, answer)
+            self.play.tell(ev.PeerAnswered(at=self.play.now, node=name, peer=peer, answer=answer_of))
         self.look()
 
 
@@ -219,6 +257,53 @@ def test_a_silent_node_that_a_peer_reached_is_unreachable_however_long() -> None
     watch.passes(4, silent=("a",))
     watch.peers_answer("a", Answer.REACHED)
     watch.passes(300, silent=("a",))
+    assert watch.level("a") is Level.UNREACHABLE
+
+
+@pytest.mark.parametrize("others", [Answer.TIMEOUT, Answer.REFUSED])
+def test_one_peer_that_lies_does_not_keep_a_dead_node_for_long(others: Answer) -> None:
+    watch = Watch(*"abcdefgh")
+    watch.passes(20)
+    silent = ("a",)
+    watch.passes(4, silent=silent)
+    (liar, *_) = watch.play.node("a").clues.asked
+    lasted = 0
+    while watch.level("a") is not Level.DEAD:
+        watch.peers_answer("a", others, **{liar: Answer.REACHED})
+        watch.passes(1, silent=silent)
+        lasted += 1
+        assert lasted <= 90
+    assert lasted <= 1 if others is Answer.REFUSED else lasted >= 59
+
+
+def test_one_peer_that_is_right_finds_others_that_bear_it_out() -> None:
+    """It is asked again, each time beside others: some of them can reach the node too."""
+    watch = Watch(*"abcdefgh")
+    watch.passes(20)
+    silent = ("a",)
+    watch.passes(4, silent=silent)
+    first = watch.play.node("a").clues.asked
+    rest = [name for name in "bcdefgh" if name not in first]
+    able = dict.fromkeys((first[0], *rest[:2]), Answer.REACHED)
+    for _ in range(300):
+        watch.peers_answer("a", Answer.TIMEOUT, **able)
+        watch.passes(1, silent=silent)
+        assert watch.level("a") is not Level.DEAD
+    assert watch.level("a") is Level.UNREACHABLE
+
+
+def test_the_word_of_one_peer_kills_no_node_whose_link_was_closed() -> None:
+    """Its agent may just be starting anew."""
+    watch = Watch(*FIVE)
+    watch.passes(20)
+    watch.play.tell(ev.LinkClosed(at=watch.play.now, node="a"))
+    watch.look()
+    (liar, *others) = watch.play.node("a").clues.asked
+    said = {liar: Answer.REFUSED} | dict.fromkeys(others, Answer.REACHED)
+    watch.play.tell(ev.PeerAnswered(at=watch.play.now, node="a", peer=liar, answer=Answer.REFUSED))
+    watch.look()
+    assert watch.level("a") is Level.SUSPECT
+    watch.peers_answer("a", Answer.FAILED, **said)
     assert watch.level("a") is Level.UNREACHABLE
 
 

@@ -20,6 +20,7 @@ two that were asked for at once, the one that is not ready first is ended.
 """
 
 from holdfast.core import boots, index, money, orders
+from holdfast.core.detect import peers_say
 from holdfast.core.draft import Draft
 from holdfast.core.orders import Tally
 from holdfast.core.packing import Bin
@@ -27,7 +28,7 @@ from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, Answer, Node, NodeState
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis
-from holdfast.model.verdict import Level, Said, Word
+from holdfast.model.verdict import Level, Peers, Said, Word
 
 
 def update(draft: Draft) -> None:
@@ -95,7 +96,8 @@ def _nobody_reaches(draft: Draft, node: Node) -> bool:
     clues, policy = node.clues, draft.world.policy
     if draft.now < (end := index.give_up_at(node, policy)) or clues.asked_at < end:
         return False
-    if Answer.REACHED in clues.answers.values():
+    reached = Answer.REACHED in clues.answers.values()
+    if reached and peers_say(clues, policy.detection) not in (Peers.OUTVOTED, Peers.REFUSED):
         return False
     answered = len(clues.answers) >= len(clues.asked)
     return answered or draft.now >= clues.asked_at + policy.detection.ask_again_ms

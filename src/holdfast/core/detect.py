@@ -12,6 +12,14 @@ when many do, peers must fail to reach them twice. And after a leader change nob
 until grace has passed. Dead is final: only a new hello revives (see `fold`), so that a late beat cannot bring
 back a node whose work is already elsewhere.
 
+No peer decides alone, since one may lie. A refusal counts when a quorum says the same; until then it is no
+more than not having reached it. That one peer reached it holds a verdict back, but when others did not, more
+of them are asked each time beside that one (`ask`): if still nobody else reaches it after
+`disputed_patience_ms`, or, with too few for a quorum, after `unreachable_patience_ms`, it is outvoted. Only
+where nobody else can be asked does the word of one stand for ever. Refused: a majority of each round. That a
+node answered is strong evidence and that it did not is weak, so an honest witness must have time to find a
+second one.
+
 What is dead here is dead for interchangeable replicas. For exclusive ones a verdict is no proof: see
 `fencing`.
 
@@ -53,7 +61,11 @@ RULES: tuple[Rule, ...] = (
         Level.DEAD,
     ),
     Rule("heartbeats on time", {"silence": (Silence.FRESH,), "link": (Link.OPEN,)}, Level.ALIVE),
-    Rule("we cannot hear it, but a peer reached it", {"peers": (Peers.REACHED,)}, Level.UNREACHABLE),
+    Rule(
+        "we cannot hear it, but a peer reached it",
+        {"peers": (Peers.REACHED, Peers.DISPUTED)},
+        Level.UNREACHABLE,
+    ),
     Rule("we are new here: grace", {"doubt": (Doubt.GRACE,)}, Level.SUSPECT),
     Rule("our own loop ran late: doubt ourselves first", {"doubt": (Doubt.LATE,)}, Level.SUSPECT),
     Rule(
@@ -69,6 +81,11 @@ RULES: tuple[Rule, ...] = (
         "many fell silent at once: ask twice",
         {"doubt": (Doubt.CROWD,), "peers": (Peers.NOT_REACHED,)},
         Level.SUSPECT,
+    ),
+    Rule(
+        "one peer reached it, and for long nobody else did",
+        {"silence": (Silence.LONG,), "peers": (Peers.OUTVOTED,)},
+        Level.DEAD,
     ),
     Rule("silent, and no peer reached it", {"silence": SILENT, "peers": UNREACHED}, Level.DEAD),
     Rule(
@@ -98,19 +115,30 @@ def peers_say(clues: Clues, policy: Detection) -> Peers:
     if not clues.asked_at:
         return Peers.UNASKED
     answers = [answer for answer in clues.answers.values() if answer is not Answer.FAILED]
-    if Answer.REACHED in answers:
+    reached, refused = answers.count(Answer.REACHED), answers.count(Answer.REFUSED)
+    others = len(answers) - reached
+    if reached > 1 or (reached and not others):
         return Peers.REACHED
+    if refused >= policy.peers_quorum:
+        return Peers.REFUSED
+    if reached:
+        return Peers.OUTVOTED if _outvoted(clues, others, policy) else Peers.DISPUTED
     failed = len(clues.answers) - len(answers)
     could = len(clues.asked) - failed
     if could == 0:
         return Peers.NOBODY
     if len(answers) >= min(policy.peers_quorum, could):
-        if Answer.REFUSED in answers:
-            return Peers.REFUSED
         return Peers.NOT_REACHED_AGAIN if clues.concluded in UNREACHED else Peers.NOT_REACHED
     if clues.concluded is Peers.UNASKED:
         return Peers.WAITING
     return clues.concluded
+
+
+def _outvoted(clues: Clues, others: int, policy: Detection) -> bool:
+    """The word of one peer, against so many others, has been waited on for long enough."""
+    enough = others >= policy.peers_quorum
+    patience = policy.disputed_patience_ms if enough else policy.unreachable_patience_ms
+    return clues.disputed_at > 0 and clues.asked_at - clues.disputed_at >= patience
 
 
 def provider_says(clues: Clues, peers: Peers) -> Word:

@@ -23,7 +23,7 @@ from holdfast.model.node import Node, NodeState, Repair, Step
 from holdfast.model.plan import Plan
 from holdfast.model.replica import Phase, Replica, Role, Slot, State
 from holdfast.model.units import Instant
-from holdfast.model.verdict import Said, Word
+from holdfast.model.verdict import Peers, Said, Word
 from holdfast.model.world import Gang, World
 
 
@@ -101,12 +101,15 @@ def _supply(
     match action:
         case do.AskPeers(node=name, peers=peers):
             node = world.nodes[name]
+            says = peers_say(node.clues, world.policy.detection)
+            disputed = says in (Peers.DISPUTED, Peers.OUTVOTED)
             clues = replace(
                 node.clues,
                 asked=peers,
                 asked_at=at,
                 answers={},
-                concluded=peers_say(node.clues, world.policy.detection),
+                concluded=says,
+                disputed_at=(node.clues.disputed_at or at) if disputed else 0,
             )
             index.put_node(world, replace(node, clues=clues))
         case do.AskProvider(node=name):

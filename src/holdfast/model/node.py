@@ -64,6 +64,7 @@ class Clues(msgspec.Struct, frozen=True):
     word_at: Instant = 0
     said: Said = Said.NOTHING
     word_before: Word = Word.UNASKED  # what its provider said last, while it is asked again
+    disputed_at: Instant = 0  # since then one peer says that it reached it, and others did not; 0: no
 
 
 class Step(enum.IntEnum):

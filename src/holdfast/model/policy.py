@@ -32,6 +32,7 @@ class Detection(msgspec.Struct, frozen=True):
     majority_nodes_min: int = 4
     grace_ms: Millis = 10 * SECOND  # after a leader change nobody is dead until heard or this has passed
     unreachable_patience_ms: Millis = 10 * MINUTE  # then a service gets an extra copy elsewhere
+    disputed_patience_ms: Millis = 1 * MINUTE  # for one peer alone that reached a node, against a quorum
 
     @property
     def late_min_ms(self) -> Millis:

@@ -34,6 +34,8 @@ class Peers(enum.StrEnum):
     UNASKED = "unasked"
     WAITING = "waiting"
     REACHED = "reached"
+    DISPUTED = "one reached it, others did not"
+    OUTVOTED = "one reached it, others did not, for long"
     REFUSED = "refused"  # the host answers, nothing of ours lives there
     NOT_REACHED = "not reached"
     NOT_REACHED_AGAIN = "not reached, twice"
