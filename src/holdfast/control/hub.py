@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from holdfast.control.claims import JUMP_MAX, Claims
 from holdfast.control.enrol import Enrolment, Refusal
 from holdfast.control.intake import Allowance, Rates
+from holdfast.control.inventory import Inventory
 from holdfast.control.last_words import LastWords
 from holdfast.control.log_reader import LogReader
 from holdfast.control.metrics import Metrics
@@ -67,7 +68,7 @@ WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
 BOOT_MAX = 64
 BARRED_MS = 10 * MINUTE
 SIZE_HINT = "its offer says less: if that is wrong, change the offer in the pool"
-NAMED_MAX = 128
+NAMED_MAX, NAMED_MOST = 128, 8  # characters, names
 ADDRESS_MAX = 128  # of what is logged
 
 log = structlog.get_logger("holdfast.hub")
@@ -81,6 +82,7 @@ class Hub:
         self.control_planes: tuple[str, ...] = ()  # URLs of all; another tuple only when they change
         self.used: dict[str, Used] = {}
         self.answers = ProbeAnswers()
+        self._inventory = Inventory()
         self._term: Term | None = None
         self.strangers = Strangers()
         self._rates: dict[str, Rates] = {}  # by node
@@ -118,6 +120,7 @@ class Hub:
         for memory in (self._sessions, self._heard, self._reported, self._unconfirmed, self._questions):
             memory.clear()
         self.used.clear()
+        self._inventory.clear()
         self.answers.clear()
         self.metrics.links.set(0)
 
@@ -148,6 +151,7 @@ class Hub:
         if self._sessions.get(node) is session:  # also if its hello is only being written
             del self._sessions[node]
             self.used.pop(node, None)
+            self._inventory.drop(node)
             self.answers.drop(node)
             self.metrics.links.set(len(self._sessions))
             if self._term is not None:
@@ -369,6 +373,22 @@ class Hub:
             self._promise(session, term)
         self._heard[session.node] = term.now
         return True
+
+    def uses(self, node: str, used: Used) -> None:
+        """What the node uses, and so what it runs."""
+        term = self._term
+        self.used[node] = used
+        if term is None or not term.open:
+            return
+        strays = self._inventory.heard(term.mind.world, node, used.replicas, term.now)
+        if strays.new:
+            self.metrics.strays.inc(len(strays.new))
+            shown = [name[:NAMED_MAX] for name in strays.new[:NAMED_MOST]]
+            log.warning("runs what it should not: ordered again to stop it", node=node, replicas=shown)
+        if strays.order:
+            self.send_set(node)
+        if strays.event is not None:
+            term.post(strays.event, sender=node)
 
     def heard(self) -> dict[str, Instant]:
         heard, self._heard = self._heard, {}

@@ -11,7 +11,8 @@ event, and what is dropped is logged, counted and never journalled:
   every control plane.
 - A rate limit (a token bucket a node) holds back what is more than an honest node ever reports: it waits
   here in its order, and when too much waits nothing more is read from that connection. Heartbeats are not
-  journalled and pass the rate limit, so a burst after a reconnect does not make a node look silent.
+  journalled and pass the rate limit, so a burst after a reconnect does not make a node look silent. All that
+  a node sends, beats too, is read at a bounded number of bytes a second.
 
 Where the numbers come from: a node that starts and ends a hundred short tasks a second reports three times
 for each, and after an hour without a control plane some thousands wait; both pass undelayed. An agent has
@@ -44,6 +45,10 @@ HELLOS_PER_S = 0.5  # of one node: each is journalled, and closes the connection
 HELLOS_BURST = 30.0
 OTHER_COST = 50  # reports: findings, notices and goodbyes are rare, and larger
 
+BYTES_PER_S = 4 << 20  # that are read from one node, besides the logs that somebody asked for
+BYTES_BURST = 16 << 20
+BYTES_LEAST = 2 << 10  # however short a message is, it costs as much as these
+
 JOURNALLED = (Reports, Found, Noticed, Goodbye)
 
 log = structlog.get_logger("holdfast.hub")
@@ -70,6 +75,7 @@ class Rates:
 
     def __init__(self, now: Instant) -> None:
         self.reports = Allowance(PER_S, BURST, now)
+        self.bytes = Allowance(BYTES_PER_S, BYTES_BURST, now)
         self.hellos = Allowance(HELLOS_PER_S, HELLOS_BURST, now)
 
 
@@ -78,7 +84,7 @@ class Intake:
 
     def __init__(self, metrics: Metrics, now: Callable[[], Instant]) -> None:
         self._metrics, self._now = metrics, now
-        self._allowance = Allowance(PER_S, BURST, now())
+        self._rates = Rates(now())
         self._waiting: deque[Message] = deque()
         self._dropped = 0
         self._findings: set[str] | None = None  # names; None: the world was not looked at yet
@@ -87,22 +93,31 @@ class Intake:
 
     def goes_by(self, rates: Rates) -> None:
         """Now it is known which node it is."""
-        self._allowance = rates.reports
+        self._rates = rates
+
+    def read(self, size: int) -> None:
+        """A message of so many bytes was read."""
+        self._rates.bytes.take(max(BYTES_LEAST, size))
+
+    @property
+    def read_wait_s(self) -> float:
+        """Until more may be read; 0: now."""
+        return self._rates.bytes.wait_ms(self._now()) / 1000
 
     def put(self, message: Message) -> None:
         self._waiting.append(message)
 
     def take(self) -> Iterator[Message]:
         """What may pass now, in its order."""
-        while self._waiting and not self._allowance.wait_ms(self._now()):
+        while self._waiting and not self._rates.reports.wait_ms(self._now()):
             message = self._waiting.popleft()
-            self._allowance.take(len(message.reports) if isinstance(message, Reports) else OTHER_COST)
+            self._rates.reports.take(len(message.reports) if isinstance(message, Reports) else OTHER_COST)
             yield message
 
     @property
     def wait_s(self) -> float:
         """Until something may pass again; 0: nothing waits."""
-        return max(1, self._allowance.wait_ms(self._now())) / 1000 if self._waiting else 0.0
+        return max(1, self._rates.reports.wait_ms(self._now())) / 1000 if self._waiting else 0.0
 
     @property
     def full(self) -> bool:

@@ -86,6 +86,11 @@ class Metrics:
             ["reason"],
             registry=registry,
         )
+        self.strays = Counter(
+            "holdfast_stray_replicas",
+            "Replicas that a node ran without being meant to, and was ordered again to stop.",
+            registry=registry,
+        )
         self.unfoldable = Counter(
             "holdfast_unfoldable_events",
             "Events that could not be handled and were left out; their senders were refused.",

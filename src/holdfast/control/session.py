@@ -31,6 +31,7 @@ from holdfast.wire.messages import (
     Challenge,
     FromAgent,
     Hello,
+    LogPart,
     Message,
     Moved,
     Noticed,
@@ -80,6 +81,7 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.intake = Intake(hub.metrics, hub.clock.monotonic)
         self._paused = False  # reading, by the rate limit
+        self._later: asyncio.TimerHandle | None = None  # reading goes on
         self._drain: asyncio.TimerHandle | None = None  # of what the rate limit holds back
         self.peer = "?"
         self.ends = ("", "")  # the addresses of the agent and of us
@@ -100,8 +102,9 @@ class Session(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._complete()
-        if self._drain is not None:
-            self._drain.cancel()
+        for timer in (self._drain, self._later):
+            if timer is not None:
+                timer.cancel()
         self.hub.closed(self)
 
     def pause_writing(self) -> None:
@@ -114,13 +117,19 @@ class Session(asyncio.Protocol):
                 self._receive(message)
                 if self._transport is None:
                     return
-            if not self._admitted and not self.hub.strangers.holds(self, self._reader.held):
+            if self._admitted:
+                self._slow_down()
+            elif not self.hub.strangers.holds(self, self._reader.held):
                 raise frame.BadFrame("too much that is not complete waits from its address")
         except frame.BadFrame as error:
             log.warning("garbage on the link", node=self.node or "?", peer=self.peer, why=str(error))
             self.close(at_once=True)
 
     def _receive(self, message: msgspec.Struct) -> None:
+        if (
+            type(message) is not LogPart
+        ):  # these come when they are asked for, and no quicker than they are taken
+            self.intake.read(self._reader.size)
         if type(message) is Beat:
             self._beat(message)
             return
@@ -179,9 +188,22 @@ class Session(asyncio.Protocol):
             return
         if wait := self.intake.wait_s:
             self._drain = asyncio.get_running_loop().call_later(wait, self._pass_on)
-        if self.intake.full != self._paused:
-            self._paused = self.intake.full
-            self._transport.pause_reading() if self._paused else self._transport.resume_reading()
+        self._slow_down()
+
+    def _slow_down(self) -> None:
+        """Reads no more while much waits, or more was read than an honest node sends."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        wait = self.intake.read_wait_s
+        if (pause := self.intake.full or wait > 0) != self._paused:
+            self._paused = pause
+            self._transport.pause_reading() if pause else self._transport.resume_reading()
+        if wait and self._later is None:
+            self._later = asyncio.get_running_loop().call_later(wait, self._look_again)
+
+    def _look_again(self) -> None:
+        self._later = None
+        self._slow_down()
 
     def _beat(self, beat: Beat) -> None:
         if not self.node:
@@ -189,7 +211,7 @@ class Session(asyncio.Protocol):
         if beat.number - beat.heard > DEAF_BEATS or not self.hub.beat(self):
             return  # what is not counted is not acknowledged either: its lease must not outlast our count
         if beat.used is not None:
-            self.hub.used[self.node] = beat.used
+            self.hub.uses(self.node, beat.used)
         if beat.answers:
             self.hub.answers.heard(self.node, beat.answers, self.hub.clock.monotonic())
         self.send(Ack(beat.number))

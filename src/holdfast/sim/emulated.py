@@ -38,6 +38,7 @@ from holdfast.wire.messages import (
     Refused,
     Reports,
     ToAgent,
+    Used,
     Welcome,
 )
 
@@ -84,6 +85,8 @@ class EmulatedAgent(asyncio.Protocol):
         self.instance = f"{node}-1"
         self.protocol = PROTOCOL
         self.lives = True
+        self.tells_use = False
+        self.also_used: tuple[str, ...] = ()  # that it does not stop, whatever it is told
         self.also_running: tuple[str, ...] = ()  # that nobody knows of
         self.welcomed = asyncio.Event()
         self.ended = asyncio.Event()  # the connection
@@ -219,8 +222,12 @@ class EmulatedAgent(asyncio.Protocol):
         if self._transport is not None and self.lives:
             self._number += 1
             self._sent[self._number] = self.fleet.clock.monotonic()
-            self.send(Beat(self._number, self._heard))
+            self.send(Beat(self._number, self._heard, self._used() if self.tells_use else None))
             self._later(self._beat_s)
+
+    def _used(self) -> Used:
+        names = dict.fromkeys((*self.machine.processes, *self.also_used), (100, 64))
+        return Used(100 * len(names), 64 * len(names), names)
 
     def _carry_out(self, instructions: list[Instruction], now: int) -> None:
         for instruction in instructions:

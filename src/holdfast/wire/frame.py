@@ -31,6 +31,7 @@ class Reader:
         self.largest = largest  # bytes of a message; it may be changed between two
         self._parts: list[bytes] = []
         self._have, self._need = 0, LENGTH.size
+        self.size = 0  # bytes of the last message
 
     @property
     def held(self) -> int:
@@ -58,6 +59,7 @@ class Reader:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise BadFrame(f"not a message: {error}") from None
             at += size
+            self.size = size
             yield message
         self._parts = [data[at:]] if at < end else []
         self._have = end - at
