@@ -161,7 +161,7 @@ def test_what_the_profile_says_holds_and_a_new_pool_may_not_say_it_too() -> None
     [
         ("clusetr", "there is no provider profile clusetr .*did you mean cluster"),
         ("x", "there is: cluster, lab"),
-        ("lab", "the provider profile lab is for pools of ssh, and not of slurm"),
+        ("lab", "the provider profile lab is for pools of ssh, not of slurm"),
     ],
 )
 def test_a_profile_that_a_pool_cannot_have_is_told_with_those_there_are(name: str, told: str) -> None:
