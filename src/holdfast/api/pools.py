@@ -26,9 +26,22 @@ def of_host_anew(world: World, pool: Pool) -> list[str]:
     return [_refusal(pool, where) for where, text in named.items() if kept.get(where) != text]
 
 
+def applied(world: World, name: str) -> Pool | None:
+    """As it is wanted; none: it is not, or not any more."""
+    state = world.pool_states.get(name)
+    return None if state is None or state.deleted_at else world.pools[name]
+
+
+def is_new_to(world: World, pool: Pool) -> bool:
+    """Its provider would have to be asked what it offers with settings that are not applied."""
+    old = applied(world, pool.name)
+    told = (pool.provider, pool.profile, pool.settings)
+    return pool.lists_offers and (old is None or (old.provider, old.profile, old.settings) != told)
+
+
 def _kept(world: World, pool: Pool) -> dict[str, str]:
-    state, before = world.pool_states.get(pool.name), world.pools.get(pool.name)
-    if state is None or state.deleted_at or before is None or before.provider != pool.provider:
+    before = applied(world, pool.name)
+    if before is None or before.provider != pool.provider:
         return {}
     return of_host(before.provider, before.settings)
 

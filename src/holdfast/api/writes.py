@@ -14,11 +14,10 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api import admins, shapes
+from holdfast.api import admins, pools, shapes
 from holdfast.api.bodies import Scale, Signals
 from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisRole, give
 from holdfast.api.gate import JSON, Administer, Operate, Rehearse, Signalling, media_type
-from holdfast.api.pools import of_host_anew
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
 from holdfast.control import trial
@@ -93,7 +92,7 @@ async def plan(request: Request, edge: ThisEdge, role: ThisRole, file: FileName 
     """It takes who may apply it. A provider is not contacted for it: what is known of its offers counts."""
     wanted, plane = await _sent(request, edge, file), edge.plane
     refused = await _refused(plane, wanted) if role is Role.ADMIN else {}
-    unknown = [each.name for each in wanted if isinstance(each, Pool) and _is_of_new_settings(plane, each)]
+    unknown = [each.name for each in wanted if isinstance(each, Pool) and pools.is_new_to(plane.world, each)]
     changes: list[Change] = []
 
     def run() -> Callable[[], Preview]:
@@ -114,17 +113,6 @@ async def plan(request: Request, edge: ThisEdge, role: ThisRole, file: FileName 
     )
 
 
-def _is_of_new_settings(plane: Plane, pool: Pool) -> bool:
-    """Its provider would have to be asked with what is not applied: nobody does that for a dry run."""
-    state = plane.world.pool_states.get(pool.name)
-    if not pool.lists_offers:
-        return False
-    if state is None or state.deleted_at:
-        return True
-    old = plane.world.pools[pool.name]
-    return (old.provider, old.settings) != (pool.provider, pool.settings)
-
-
 def _in_words(applied: shapes.Applied, refused: Mapping[str, str], unknown: Iterable[str]) -> str:
     """Of a dry run: nothing has been done."""
     what = f" ({', '.join(applied.changes)})" if applied.changes else ""
@@ -138,9 +126,10 @@ def _in_words(applied: shapes.Applied, refused: Mapping[str, str], unknown: Iter
 
 async def _refused(plane: Plane, wanted: Iterable[Wanted]) -> dict[str, str]:
     """Pools that can never have a node here, and why. One that is there already may be left as it is."""
-    fresh = [each for each in wanted if isinstance(each, Pool) and plane.world.pools.get(each.name) != each]
+    world = plane.world
+    fresh = [each for each in wanted if isinstance(each, Pool) and pools.applied(world, each.name) != each]
     found = {
-        pool.name: "; ".join(of_host_anew(plane.world, pool)) or await trial.refusal(plane.look, pool)
+        pool.name: "; ".join(pools.of_host_anew(world, pool)) or await trial.refusal(plane.look, pool)
         for pool in fresh
     }
     return {name: why for name, why in found.items() if why}
@@ -189,8 +178,7 @@ def _changes(world: World, wanted: list[Wanted], now: Instant, actor: str = "") 
                 old = world.workloads.get(each.name)
                 yield _revised(old, revise.revise(old, each), now, actor)
             case Pool(name=name):
-                state = world.pool_states.get(name)
-                before = None if state is None or state.deleted_at else world.pools[name]
+                before = pools.applied(world, name)
                 words = tuple(differences.pool_differences(before, each))
                 pool = PoolApplied(at=now, pool=each, actor=actor, changes=words)
                 yield _plain_change("pool", name, before, each, pool)
