@@ -1,6 +1,7 @@
 """The file of a control plane's host that says what pools may use of it."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,31 @@ def test_machines_over_ssh_have_the_key_of_their_profile() -> None:
 def test_each_of_our_providers_declares_what_it_takes(provider: str) -> None:
     """Of one that does not, every setting counts as one of the host."""
     assert found.of_host(provider, {"nothing": "x"}) == {}
+
+
+# what the guides have their readers write
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+GUIDES = ("slurm-pool", "burst-from-slurm-to-ec2", "ec2-pool", "three-machines-with-postgresql")
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_the_profiles_of_a_guide_are_what_its_pools_need(guide: str) -> None:
+    text = (DOCS / "how-to" / f"{guide}.md").read_text(encoding="utf-8")
+    (written,) = re.findall(r"providers\.yaml\) <<'END'[^\n]*\n(.*?)^END$", text, re.DOTALL | re.MULTILINE)
+    profiles = parsed(written, "providers.yaml").profiles
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    wanted = [each for block in blocks if "kind: pool" in block for each in documents(block, guide)]
+    pools = [each for each in wanted if isinstance(each, Pool)]
+    assert {pool.profile for pool in pools} - {""} <= profiles.keys()
+    for each in pools:
+        check_free(each, profiles)
+        assert found.of_host(each.provider, each.settings) == {}
+        whole = settled(each, profiles).settings
+        assert found.wrong_settings(each.provider, whole, [offer.name for offer in each.offers]) == []
+
+
+def test_the_reference_has_profiles_that_can_be_read() -> None:
+    text = (DOCS / "reference" / "provider-profiles.md").read_text(encoding="utf-8")
+    (written,) = re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert sorted(parsed(written, "providers.yaml").profiles) == ["cluster", "lab"]
