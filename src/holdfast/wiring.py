@@ -37,7 +37,7 @@ from holdfast.control.front import front
 from holdfast.control.leaving import Leaving
 from holdfast.control.plane import LEADER_TTL_MS, Plane
 from holdfast.files.problem import FileProblem
-from holdfast.files.provider_profiles import ProviderFile
+from holdfast.files.provider_profiles import HostFile, ProviderFile
 from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis
@@ -167,12 +167,15 @@ def _provider_file(settings: Settings) -> ProviderFile:
     def told(problem: FileProblem) -> None:
         log.error("the provider profiles cannot be used, and those read before hold on", why=problem.lines())
 
+    def changed(file: HostFile) -> None:
+        log.info("provider profiles read anew", profiles=sorted(file.profiles), telemetry=file.telemetry)
+
     path, must_be = (
         settings.provider_profiles or settings.state / FILE,
         settings.provider_profiles is not None,
     )
     try:
-        return ProviderFile(path.absolute(), told, must_be=must_be)
+        return ProviderFile(path.absolute(), told, changed, must_be=must_be)
     except FileProblem as problem:
         raise CannotStart("\n".join(problem.lines()), "put the file of provider profiles right") from None
 

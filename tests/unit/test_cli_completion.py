@@ -97,3 +97,11 @@ def test_completion_knows_what_scales_and_by_which_signals() -> None:
         assert complete.signals(context, "in_flight=1") == []
         context.params = {"url": server.url, "token": None, "workload": "db", "said": None}
         assert "tokens_per_s=" in complete.signals(context, "t")
+
+
+def test_variables_that_may_be_passed_on_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KRB5CCNAME", "x")
+    monkeypatch.setenv("KRB5_TRACE", "x")
+    monkeypatch.setenv("HOLDFAST_TOKEN", "x")
+    assert complete.variables("KRB5") == ["KRB5CCNAME", "KRB5_TRACE"]
+    assert complete.variables("HOLDFAST_") == []

@@ -4,6 +4,7 @@ It is asked with little patience and its silence is accepted: a slow or missing 
 prompt.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ def _files(incomplete: str, patterns: tuple[str, ...], folders: tuple[str, ...])
     )
     inside = (child for child in sorted(start.glob("*/")) if any(any(child.glob(p)) for p in patterns))
     return [name for name in (*found, *(f"{child}/" for child in inside)) if name.startswith(incomplete)]
+
+
+def variables(incomplete: str) -> list[str]:
+    """Of the environment, as far as they may be passed on."""
+    from holdfast.adapters.providers.inherited import may_be_inherited
+
+    return sorted(name for name in os.environ if name.startswith(incomplete) and may_be_inherited(name))
 
 
 def nodes(context: typer.Context, incomplete: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import say
+from holdfast.cli import complete, say
 
 Dir = Annotated[
     Path, typer.Option("--dir", metavar="DIR", envvar="HOLDFAST_DIR", help="Where its files are kept.")
@@ -36,6 +36,7 @@ InheritEnv = Annotated[
     typer.Option(
         "--inherit-env",
         metavar="NAME",
+        autocompletion=complete.variables,
         help="A variable that local nodes and what runs there find besides the usual ones; repeatable.",
     ),
 ]

@@ -111,9 +111,17 @@ GONE: Signature = ()
 class ProviderFile:
     """The file as it is now. FileProblem, when it is made: it cannot be used."""
 
-    def __init__(self, path: Path, on_problem: Callable[[FileProblem], None], *, must_be: bool) -> None:
-        """`must_be`: somebody named it, so it has to be there at the start."""
-        self.path, self._on_problem = path, on_problem
+    def __init__(
+        self,
+        path: Path,
+        on_problem: Callable[[FileProblem], None],
+        on_change: Callable[[HostFile], None] = lambda file: None,
+        *,
+        must_be: bool,
+    ) -> None:
+        """Changes are noticed by looking at `now`. `must_be`: somebody named it, so it has to be there at the
+        start."""
+        self.path, self._on_problem, self._on_change = path, on_problem, on_change
         self._seen = _signature(path)
         if self._seen == GONE and must_be:
             load.content(path, "YAML", ("*.yaml", "*.yml"))  # says that there is none
@@ -128,6 +136,8 @@ class ProviderFile:
                 self._last = HostFile() if seen == GONE else self._read()
             except FileProblem as problem:
                 self._on_problem(problem)
+            else:
+                self._on_change(self._last)
         return self._last
 
     def _read(self) -> HostFile:
