@@ -85,8 +85,9 @@ def test_a_key_that_is_deleted_leaves_no_clamp(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def admin(ours: Keeper) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app=Admin(ours).app())
-    async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+    transport = httpx.ASGITransport(app=Admin(ours, "token").app())
+    sent = {"authorization": "Bearer token"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", headers=sent) as client:
         yield client
 
 

@@ -628,6 +628,27 @@ def test_a_broker_that_comes_after_another_lends_nothing_until_the_old_leases_ar
     desk.admit(100, 2.1 + LAPSE_S)
 
 
+@pytest.mark.parametrize("limits", [RATE, Limits(requests_per_min=6_000)])
+def test_what_one_broker_lent_does_not_live_on_under_the_leases_of_the_next(limits: Limits) -> None:
+    """The next one counts it as spent, and lends it again when the old leases are over: kept, it would be
+    renewed with each answer, and admitted twice."""
+    desk = Desk(limits)
+    desk.purse.settle(desk.admit(100, 0), 10, 0)
+    desk.exchange(0)
+    (pocket,) = (each for each in desk.purse._pockets.values() if each.have)
+    before = pocket.have
+    assert before > 0
+    desk.broker = Broker({GLOBAL: limits}, 0.5, "second", resumed=True)
+    grants = desk.exchange(0.5)
+    assert [grant.amount for grant in grants.grants.values()] == [0.0]
+    assert (pocket.have, pocket.spent) == (0.0, 0.0)
+    admitted, now = 0, 0.5
+    while now < 0.5 + LAPSE_S:  # asked again before each lease ends
+        now += TTL_S / 4
+        admitted += isinstance(desk.take(1, now), PurseTaken)
+    assert admitted == 0
+
+
 def test_a_broker_that_comes_after_one_that_ended_has_what_that_one_had_and_what_the_time_brought() -> None:
     """It began full: to start a gateway anew was worth a burst, and forgave what was owed."""
     limits = Limits(tokens_per_min=6_000, requests_per_min=60)

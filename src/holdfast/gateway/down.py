@@ -367,12 +367,7 @@ class Down:
                 self.refuse(Answer(501, "invalid_request", "no other protocol is spoken here", close=True))
                 return
         except httptools.HttpParserCallbackError as error:
-            why = error.__context__
-            if isinstance(why, Offered):
-                self._read_without_offer(why.head)
-            elif isinstance(why, Unacceptable):
-                self.refuse(why.answer)
-            else:
+            if not self._stopped_by(error.__context__):
                 raise
             return
         except httptools.HttpParserError as error:
@@ -386,6 +381,17 @@ class Down:
             elif whole_head and self.keep_alive and not self.wants_continue:
                 self.again = again(data)
             admit(self.exchange)
+
+    def _stopped_by(self, why: BaseException | None) -> bool:
+        """False: that was a mistake. By itself, because whoever holds on to an exception in the frame that
+        caught it makes a circle, and what was read stays with it."""
+        if isinstance(why, Offered):
+            self._read_without_offer(why.head)
+        elif isinstance(why, Unacceptable):
+            self.refuse(why.answer)
+        else:
+            return False
+        return True
 
     def _read_without_offer(self, data: bytes) -> None:
         """HTTP/2 was offered beside HTTP/1.1, and the latter is what it gets (RFC 9110, 7.8). The parser

@@ -39,7 +39,7 @@ class SteadyClock:
 
 
 class HeldWall:
-    """The wall clock, held while it is far from where the monotonic one says it should be. Never backwards."""
+    """The wall clock, held while it is far from where the monotonic one says it should be."""
 
     def __init__(self, clock: Clock, start: Instant = 0) -> None:
         """`start`: what somebody who is trusted says that it is now; 0: the clock itself is."""
