@@ -74,11 +74,12 @@ format: $(STAMP)  ## format the code and apply the safe lint fixes
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-pins:  ## renew constraints.txt from a fresh environment
+pins:  ## renew constraints.txt and the lock files with hashes from a fresh environment
 	rm -rf build/pins
 	$(PYTHON) -m venv build/pins
 	build/pins/bin/python -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	build/pins/bin/python -m pip freeze --exclude-editable --exclude holdfast > constraints.txt
+	build/pins/bin/python tools/pins.py
 	rm -rf build/pins
 
 clean:  ## remove .venv, caches and build output
