@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUNNING := $(VENV)/.installed-to-run
+# What builds and checks a release, in an environment of its own: none of it is needed to run.
+RELEASING := build/release/.installed
 EXTRAS := aws,dev,plot,postgres,ssh
 # More than cores, because many tests wait. They are handed on from whoever is behind: the slow folders come first
 # in one piece, which would otherwise be one worker's alone.
@@ -19,7 +21,7 @@ CODE := $(wildcard src/holdfast bench tests tools)
 QUICK_TESTS := $(wildcard tests/unit tests/property)
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo venv native check lint test fuzz bench golden format pins clean
+.PHONY: help up demo venv native check lint test fuzz bench golden format pins dist audit clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +83,18 @@ pins:  ## renew constraints.txt and the lock files with hashes from a fresh envi
 	build/pins/bin/python -m pip freeze --exclude-editable --exclude holdfast > constraints.txt
 	build/pins/bin/python tools/pins.py
 	rm -rf build/pins
+
+$(RELEASING):
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check build==1.6.1 cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	@touch $@
+
+dist: $(RELEASING)  ## what is released, in dist: wheel, source archive, SBOM and SHA256SUMS, built twice and tried
+	$(PYTHON) tools/dist.py $(<D)/bin/python $(ARGS)
+
+audit: $(RELEASING)  ## known vulnerabilities in the pins (offline: OSV=all.zip), and secrets in the history
+	$(PYTHON) tools/secrets_scan.py --history
+	$(if $(OSV),$(PYTHON) tools/advisories.py $(OSV),$(<D)/bin/python -m pip_audit --require-hashes --disable-pip -r requirements-dev.lock)
 
 clean:  ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist src/holdfast/native .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,15 +1,20 @@
 """Pins with hashes, no secrets in what is committed, and what a release is made of."""
 
+import hashlib
+import json
 import random
 import re
 import shutil
 import string
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tools import pins, secrets_scan
+from tools import dist, pins, secrets_scan
+from tools.advisories import affected
+from tools.advisories import main as advisories_main
 from tools.pins import CannotPin, Indexes, configured, hashes_in, lock_of, read_pins, running
 from tools.secrets_scan import RULES, scan
 
@@ -160,3 +165,80 @@ def test_a_secret_that_was_committed_and_deleted_is_found_in_the_history(tmp_pat
     assert not [each for where, text in secrets_scan.tracked(tmp_path) for each in scan(where, text)]
     (found,) = [each for where, text in secrets_scan.committed(tmp_path) for each in scan(where, text)]
     assert found.where.endswith("a b.txt")
+
+
+# known vulnerabilities
+
+
+def advisory(*events: dict[str, str], name: str = "Some_Thing", **more: object) -> dict[str, object]:
+    about = {
+        "package": {"ecosystem": "PyPI", "name": name},
+        "ranges": [{"type": "ECOSYSTEM", "events": list(events)}],
+    }
+    return {"id": "PYSEC-1", "summary": "it leaks", "affected": [about], **more}
+
+
+@pytest.mark.parametrize(
+    ("events", "version", "found"),
+    [
+        (({"introduced": "0"},), "1.2", True),
+        (({"introduced": "0"}, {"fixed": "1.10"}), "1.9", True),
+        (({"introduced": "0"}, {"fixed": "1.10"}), "1.10", False),
+        (({"introduced": "2"}, {"fixed": "3"}), "1.9", False),
+        (({"introduced": "0"}, {"last_affected": "1.9"}), "1.9", True),
+        (({"introduced": "0"}, {"last_affected": "1.9"}), "1.9.1", False),
+        (({"introduced": "0"}, {"fixed": "1"}, {"introduced": "2"}, {"fixed": "2.5"}), "2.1", True),
+        (({"introduced": "0"}, {"fixed": "1"}, {"introduced": "2"}, {"fixed": "2.5"}), "1.5", False),
+    ],
+)
+def test_an_advisory_about_a_pinned_version_is_found(
+    events: tuple[dict[str, str], ...], version: str, *, found: bool
+) -> None:
+    pinned = {"some-thing": version}
+    wanted = [f"some-thing {version}: PYSEC-1 it leaks"] if found else []
+    assert list(affected([advisory(*events)], pinned)) == wanted
+    assert not list(affected([advisory(*events, withdrawn="2020-01-01")], pinned))
+    assert not list(affected([advisory(*events, name="other")], pinned))
+
+
+def test_advisories_are_read_from_an_export_without_a_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock, export = tmp_path / "x.lock", tmp_path / "all.zip"
+    lock.write_text(lock_of({"some-thing": "1.2"}, {"some-thing": [DIGEST]}))
+    with zipfile.ZipFile(export, "w") as archive:
+        archive.writestr("PYSEC-1.json", json.dumps(advisory({"introduced": "0"}, {"fixed": "1.3"})))
+    assert advisories_main([str(export), str(lock)]) == 1
+    assert "PYSEC-1" in capsys.readouterr().out
+    assert advisories_main([str(tmp_path / "none.zip"), str(lock)]) == 2
+    assert "make audit OSV=" in capsys.readouterr().err
+
+
+# what is released
+
+
+def test_builds_that_differ_are_not_released(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    for folder in (first, second):
+        folder.mkdir()
+        (folder / "a.whl").write_bytes(b"same")
+    dist.check_same(first, second)
+    (second / "a.whl").write_bytes(b"other")
+    with pytest.raises(dist.NotGood, match=r"two builds of a\.whl are not the same"):
+        dist.check_same(first, second)
+    (second / "b.whl").write_bytes(b"more")
+    with pytest.raises(dist.NotGood, match="different files"):
+        dist.check_same(first, second)
+
+
+def test_an_sbom_that_lacks_something_is_not_released() -> None:
+    lock = lock_of({"a": "1", "b": "2"}, {"a": [DIGEST], "b": [DIGEST]})
+    dist.check_sbom({"components": [{"name": "a"}, {"name": "b"}]}, lock)
+    with pytest.raises(dist.NotGood, match="the SBOM lacks b"):
+        dist.check_sbom({"components": [{"name": "a"}]}, lock)
+
+
+def test_the_sums_are_those_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "a.whl").write_bytes(b"a")
+    dist.write_sums(tmp_path)
+    assert (tmp_path / dist.SUMS).read_text() == f"{hashlib.sha256(b'a').hexdigest()}  a.whl\n"
