@@ -12,7 +12,7 @@ with it. Attackers run at the lowest priority, for in life they are on other mac
 
 Memory is resident, of a process with all below it (of an agent: itself), in MB; growth is the most that was
 seen less what there was before. `journal_mb` is what the database's files have grown by. `replica_may` is
-what the rogue replica found that it could do to others.
+what the rogue replica found that it could do to others, `processes_left` what outlived the fleet.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from bench._hostile_fleet import Fleet, Steady, asking, fleet, rogue, tenants
+from bench._hostile_fleet import Fleet, NotInTime, Steady, asking, fleet, living, rogue, tenants, until
 
 KINDS = ("node", "replica", "reader", "keyless")
 LOOK_S = 0.25
@@ -39,13 +39,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=60, help="that they attack; before: a third of it, quiet"
     )
+    parser.add_argument("--leader-timeout", type=float, default=3, help="of the control plane, in seconds")
     parser.add_argument(
         "--only", nargs="*", choices=KINDS, default=KINDS, metavar="KIND", help=" ".join(KINDS)
     )
 
 
 def run(args: argparse.Namespace) -> dict[str, object]:
-    with fleet() as made:
+    with fleet(args.leader_timeout) as made:
         with tenants(made), asking(made) as operator:
             time.sleep(max(1.0, args.seconds / 3))
         quiet = latency(operator)
@@ -78,7 +79,14 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         }
         if "replica" in args.only:
             measured["replica_may"] = made.beacons.powers
-    return measured
+    return measured | {"processes_left": settled(made)}
+
+
+def settled(made: Fleet) -> int:
+    """What is still there when all of the fleet was ended; what is being ended has a moment."""
+    with contextlib.suppress(NotInTime):
+        until(lambda: not living(made.plane.state), "all has ended", 10)
+    return living(made.plane.state)
 
 
 def latency(steady: Steady) -> dict[str, float]:
