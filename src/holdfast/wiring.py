@@ -46,7 +46,7 @@ from holdfast.ports import private_folder
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Closing, Join, Provider, Supervised
 from holdfast.ports.registry import FIRST, Registry, Role, Token
-from holdfast.wire.address import is_loopback
+from holdfast.wire.address import is_loopback, is_plain
 from holdfast.wire.identity import hashed
 
 CLOSE_S = 5
@@ -321,7 +321,9 @@ class Providers:
 
     async def _credentials(self, node: str) -> Join:
         certificate = self.settings.certificate.read_text() if self.settings.certificate else ""
-        return Join((self.url,), self.enrolment.token_for(node), certificate)
+        where = urlsplit(self.url)
+        plain = is_plain(where.scheme, where.hostname or "")
+        return Join((self.url,), self.enrolment.token_for(node), certificate, insecure=plain)
 
     async def supervise(self) -> None:
         """Agents that ended before their nodes did are started again."""

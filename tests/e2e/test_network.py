@@ -26,7 +26,7 @@ def plane(network: Network, ground: Ground) -> Started:
     plane = ground.serve("--host", host, "--insecure", lease_ms=LEASE_MS)
     for node in NODES:
         ground.prefix[node] = network.on(node)
-        ground.words[node] = ("--address", network.address(node, "peers"))
+        ground.words[node] = ("--insecure", "--address", network.address(node, "peers"))
     ground.fleet(plane, *NODES)
     return plane
 

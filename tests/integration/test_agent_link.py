@@ -555,7 +555,7 @@ async def test_an_address_where_no_control_plane_is_ends_a_newcomer(tmp_path: Pa
 
 @lived
 async def test_an_address_that_is_none_ends_a_newcomer(tmp_path: Path) -> None:
-    async with refused(tmp_path, "http://a..b:1") as problem:
+    async with refused(tmp_path, "http://a..b:1", "--insecure") as problem:
         pass
     assert "'a..b' is no name of a host" in str(problem[0])
 
@@ -588,7 +588,7 @@ class Mute:
 def test_troubles_that_take_turns_are_told_now_and_then(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with contextlib.closing(Rig(tmp_path, "http://a:1,http://b:1", (), RuntimeTwin())) as rig:
+    with contextlib.closing(Rig(tmp_path, "https://a:1,https://b:1", (), RuntimeTwin())) as rig:
         for _ in range(REPEAT_EVERY):
             for url in "ab":
                 rig.agent._tell("no link", by=url, why="Connection refused")

@@ -211,10 +211,10 @@ def test_the_token_of_a_gateway_goes_to_nobody_else(tmp_path: Path) -> None:
     empty: dict[str, str] = {}
     found = where.keeper_of_keys(folder=tmp_path, environment=empty)
     assert found._replace(because="") == where.Server(("http://10.0.0.1:8081",), "hfg_x", is_gateway=True)
-    assert where.keeper_of_keys("http://10.0.0.2:1", folder=tmp_path, environment=empty).token == ""
-    other = {"HOLDFAST_URL": "http://10.0.0.3:1", "HOLDFAST_TOKEN": "t"}
+    assert where.keeper_of_keys("https://10.0.0.2:1", folder=tmp_path, environment=empty).token == ""
+    other = {"HOLDFAST_URL": "https://10.0.0.3:1", "HOLDFAST_TOKEN": "t"}
     assert where.keeper_of_keys(folder=tmp_path, environment=other) == where.Server(
-        ("http://10.0.0.3:1",), "t"
+        ("https://10.0.0.3:1",), "t"
     )
     assert where.keeper_of_keys(folder=tmp_path / "none", environment=other).is_gateway is False
     elsewhere = {"HOLDFAST_GATEWAY_DIR": str(home)}

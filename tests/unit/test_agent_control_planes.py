@@ -10,7 +10,7 @@ from holdfast.agent.control_planes import (
 )
 from holdfast.agent.settings import Url
 
-A, B, C = (Url("http", name, 7700) for name in "abc")
+A, B, C = (Url("https", name, 7700) for name in "abc")
 LONGEST = 1.0  # the largest that chance can draw
 
 
@@ -95,8 +95,18 @@ def test_those_that_are_gone_are_forgotten_and_an_empty_list_says_nothing() -> N
 
 
 def test_who_joined_over_tls_is_not_led_away_from_it() -> None:
-    safe = Url("https", "a", 443)
+    safe, plain = Url("https", "a", 443), Url("http", "b", 7700)
     ours = planes(safe)
-    ours.moved(B, (B, safe))
+    ours.moved(plain, (plain, safe))
     assert ours.known == (safe,)
     assert ours.next() == safe
+
+
+def test_only_one_that_was_started_insecure_is_led_to_plain_http_on_another_machine() -> None:
+    here, plain = Url("http", "127.0.0.1", 7700), Url("http", "b", 7700)
+    ours = planes(here)
+    ours.moved(plain, (plain, A))
+    assert ours.known == (here, A)
+    insecure = ControlPlanes((here,), (), lambda: LONGEST, insecure=True)
+    insecure.moved(plain, (plain, A))
+    assert insecure.next() == plain

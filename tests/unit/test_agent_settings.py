@@ -12,7 +12,7 @@ from holdfast.agent.settings import Url, join_token, read, read_urls
 from holdfast.cli import agent as cli_agent
 from holdfast.model.place import Place
 
-JOIN = ("--join", "http://10.0.0.1:7700")
+JOIN = ("--join", "https://10.0.0.1:7700")
 
 
 def test_everything_can_be_said() -> None:
@@ -27,7 +27,7 @@ def test_everything_can_be_said() -> None:
         ],
         {},
     )
-    assert told.join == (Url("http", "a", 7700), Url("https", "b", 443), Url("http", "c", 1))
+    assert told.join == (Url("http", "a", 7700), Url("https", "b", 443), Url("https", "c", 1))
     assert (told.name, told.token, told.pool, told.offer) == ("n-1", "t", "p", "m5.large@us-east-1a:spot")
     assert (told.root, told.checkpoints) == (Path("x").absolute(), Path("y").absolute())
     assert told.place == Place("aws", "eu", "a", "r1")
@@ -37,6 +37,26 @@ def test_everything_can_be_said() -> None:
     assert told.insecure
     assert told.log_json
     assert told.stop_all_on_exit
+
+
+def test_an_address_without_a_scheme_means_https_unless_it_is_of_this_machine() -> None:
+    told = read(["--join", "cp1:7700,127.0.0.1:7700,localhost:1,[::1]:7,10.0.0.1"], {})
+    assert [str(url) for url in told.join] == [
+        "https://cp1:7700",
+        "http://127.0.0.1:7700",
+        "http://localhost:1",
+        "http://[::1]:7",
+        "https://10.0.0.1:443",
+    ]
+
+
+@pytest.mark.parametrize("host", ["cp1:7700", "10.0.0.1:7700", "127.0.0.1.example.org", "localhost.evil:1"])
+def test_plain_http_to_another_machine_must_be_wanted(host: str) -> None:
+    words = ("--join", f"https://fine.example,http://{host}")
+    with pytest.raises(Unusable, match=f"http://{host}.* is plain http") as problem:
+        read(words, {})
+    assert "--insecure" in problem.value.hint
+    assert read((*words, "--insecure"), {}).join[1].plain
 
 
 def test_only_whom_to_join_must_be_said() -> None:

@@ -68,7 +68,7 @@ def test_files_of_somebody_else_are_not_believed(tmp_path: Path, monkeypatch: py
 
 
 NO_ADDRESSES = ["ftp://a", "http://", "http://a:x", "http://[::1", "http://a:0", " , "]
-NO_ADDRESSES += ["http:/a:7700", "http//a", "https:a", "a b", "http://a/?b", "http://a#b", "http://a,b c"]
+NO_ADDRESSES += ["http:/a:7700", "http//a", "https:a", "a b", "http://a/?b", "http://a#b", "https://a,b c"]
 
 
 @pytest.mark.parametrize("url", NO_ADDRESSES)
@@ -86,10 +86,30 @@ def test_what_is_no_address_is_refused(url: str, holdfast: Holdfast) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["a", "a:7700", "http://a_b.c-d/", "https://[::1]:7", "http://[fe80::1%eth0]:7"]
+    "url", ["a", "a:7700", "https://a_b.c-d/", "http://[::1]:7", "https://[fe80::1%eth0]:7"]
 )
 def test_what_is_an_address_is_taken(url: str) -> None:
     assert len(where.server(url, environment={}).urls) == 1
+
+
+def test_an_address_without_a_scheme_means_https_unless_it_is_of_this_machine() -> None:
+    named = where.server("cp1:7700,127.0.0.1:7700,localhost,[::1]:7", environment={})
+    assert named.urls == ("https://cp1:7700", "http://127.0.0.1:7700", "http://localhost", "http://[::1]:7")
+
+
+def test_plain_http_to_another_machine_must_be_wanted_and_is_warned_of(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    url = "http://localhost.evil.invalid:7700"
+    told = holdfast("status", "--url", url, "--token", "secret")
+    assert (told.code, "all in between could read the token" in told.err) == (2, True)
+    assert "hint: https://localhost.evil.invalid:7700, or --insecure" in told.err
+    assert holdfast("gateway", "--control", url).code == 2
+    assert holdfast("keys", "list", "--gateway", url).code == 2
+    told = holdfast("status", "--url", url, "--token", "secret", "--insecure")
+    assert "warning: http://localhost.evil.invalid:7700 is plain http" in told.err
+    note(tmp_path, url, "secret")
+    assert where.server(folder=tmp_path, environment={}).urls == (url,), "whoever noted it wanted it"
 
 
 # ---- what can go wrong on the way

@@ -44,6 +44,9 @@ def _run(told: Settings, home: Home) -> None:
     loopback = is_loopback(told.address) if told.address else all(url.loopback for url in told.join)
     listener = neighbours.listen(home, loopback=loopback, v6=":" in told.address)
     log = Log(as_json=told.log_json)
+    for url in told.join:
+        if url.plain:
+            log.warning("no TLS: whoever is in between can give this machine orders", to=url)
     contain = _can_contain(told, log)  # before there is a second thread
     try:
         asyncio.run(_live(told, home, listener, log, contain=contain))

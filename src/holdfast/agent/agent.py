@@ -57,7 +57,8 @@ class Agent:
         self._log = log
         self._tls = tls_for(settings) if _needs_tls(settings) else None
         self._me = Self(settings, home.key(), os.urandom(8).hex(), capacity, boot_id(), self._token)
-        self._planes = ControlPlanes(settings.join, read_urls(home.read("control_planes")), random.random)
+        known = read_urls(home.read("control_planes"))
+        self._planes = ControlPlanes(settings.join, known, random.random, insecure=settings.insecure)
         self._ending, self._hurry = asyncio.Event(), asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._hands = Hands(runtime, self._spawn, log)

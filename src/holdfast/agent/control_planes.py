@@ -5,7 +5,8 @@ that sends us on to the leader is believed, a few times in a row. After a link i
 once, so each waits a little by chance; when nobody answers the rounds become slower, up to two seconds. A
 longer wait would only make the return slower: to ask costs a control plane less than one heartbeat.
 
-An agent that was told to use TLS is never led away from it.
+An agent that was told to use TLS is never led away from it, and only one that was started with --insecure is
+led to plain http on another machine.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,8 +22,15 @@ MOVES_MAX = 3  # in a row: two that name each other must not keep us busy
 
 
 class ControlPlanes:
-    def __init__(self, given: tuple[Url, ...], learned: Iterable[Url], chance: Callable[[], float]) -> None:
-        self._given, self._chance = given, chance
+    def __init__(
+        self,
+        given: tuple[Url, ...],
+        learned: Iterable[Url],
+        chance: Callable[[], float],
+        *,
+        insecure: bool = False,
+    ) -> None:
+        self._given, self._chance, self._insecure = given, chance, insecure
         self.learned: tuple[Url, ...] = ()
         self.learn(learned)
         self._at = 0  # of `known`: whom to try
@@ -37,8 +45,11 @@ class ControlPlanes:
     def learn(self, urls: Iterable[Url]) -> None:
         """Those that there are now; those told of earlier may be gone."""
         only_tls = all(url.scheme == "https" for url in self._given)
-        trusted = tuple(url for url in urls if url.scheme == "https" or not only_tls)
-        self.learned = trusted or self.learned
+
+        def may(url: Url) -> bool:
+            return url.scheme == "https" or (not only_tls and (self._insecure or not url.plain))
+
+        self.learned = tuple(filter(may, urls)) or self.learned
 
     def next(self) -> Url:
         return self.known[self._at % len(self.known)]

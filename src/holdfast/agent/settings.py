@@ -18,7 +18,7 @@ import msgspec
 from holdfast.agent.home import Unusable
 from holdfast.agent.machine_facts import host_name
 from holdfast.model.place import Place
-from holdfast.wire.address import is_loopback
+from holdfast.wire.address import is_loopback, is_plain, usual_scheme
 
 TOKEN_VARIABLE = "HOLDFAST_JOIN_TOKEN"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -40,6 +40,11 @@ class Url(msgspec.Struct, frozen=True):
     @property
     def loopback(self) -> bool:
         return is_loopback(self.host)
+
+    @property
+    def plain(self) -> bool:
+        """Whoever is in between reads along, or answers in its place."""
+        return is_plain(self.scheme, self.host)
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}"
@@ -76,14 +81,15 @@ class _Parser(argparse.ArgumentParser):
 def read_url(text: str) -> Url:
     no_address = f"{text!r} is no address of a control plane: http(s)://HOST:PORT"
     try:
-        parts = urlsplit(text if "//" in text else f"//{text}", scheme="http")
+        parts = urlsplit(text if "//" in text else f"//{text}")
         port = parts.port
     except ValueError:
         raise argparse.ArgumentTypeError(no_address) from None
     extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
-    if parts.scheme not in PORTS or not parts.hostname or extra:
+    scheme = parts.scheme or usual_scheme(parts.hostname or "")
+    if scheme not in PORTS or not parts.hostname or extra:
         raise argparse.ArgumentTypeError(no_address)
-    return Url(parts.scheme, parts.hostname, port or PORTS[parts.scheme])
+    return Url(scheme, parts.hostname, port or PORTS[scheme])
 
 
 def read_urls(text: str) -> tuple[Url, ...]:
@@ -159,7 +165,7 @@ def parser() -> argparse.ArgumentParser:
     )
     say("--allow-chaos", action="store_true", help="let the control plane rehearse partitions with it")
     say("--ca", type=Path, metavar="FILE", help="certificates to trust instead of the system's")
-    say("--insecure", action="store_true", help="trust any certificate")
+    say("--insecure", action="store_true", help="trust any certificate, and plain http")
     say("--checkpoints", type=Path, metavar="DIR", help="where programs keep checkpoints; better shared")
     say(
         "--fencing",
@@ -176,7 +182,13 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Raises Unusable for anything that does not make sense."""
     words = parser().parse_args(arguments)
     if not words.join:
-        raise Unusable("nobody to join", "say where the control plane is: --join http://HOST:PORT")
+        raise Unusable("nobody to join", "say where the control plane is: --join https://HOST:PORT")
+    plain = [url for url in words.join if url.plain]
+    if plain and not words.insecure:
+        raise Unusable(
+            f"{plain[0]} is plain http to another machine: anybody in between could give this one orders",
+            f"--join https://{plain[0].authority}; or --insecure if the network is really your own",
+        )
     if words.token and words.token_file:
         raise Unusable("--token and --token-file say the same thing twice", "give one of them")
     name = words.name or host_name()

@@ -61,7 +61,9 @@ def agent(
     ca: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Certificates to trust instead of the system's.")
     ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Trust any certificate.")] = False,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Trust any certificate, and plain http.")
+    ] = False,
     checkpoints: Annotated[
         Path | None,
         typer.Option(

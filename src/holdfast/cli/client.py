@@ -3,7 +3,7 @@
 Answers come as bytes: with `--json` they are what is printed, and `read` makes shapes of them otherwise. A
 control plane that does not lead sends orders on to the leader (307); we follow, and stay with the leader, so
 that what is read next has seen what was ordered. The token goes along because the control plane that we trust
-named the place, except from https to plain http.
+named the place, except over plain http to another machine, unless that was wanted.
 
 No proxy and no .netrc is taken from the environment: a control plane is in one's own network.
 """
@@ -20,7 +20,7 @@ import httpx
 import msgspec
 
 from holdfast.api import shapes
-from holdfast.cli.where import Server, stays_here
+from holdfast.cli.where import Server, is_plain_http, stays_here
 from holdfast.wire.causes import said_by_the_system
 
 T = TypeVar("T")
@@ -203,8 +203,8 @@ class Client:
         return Unanswered([f"cannot connect to {where}: {_why(error)}"], hint)
 
     def headers(self, url: str) -> dict[str, str]:
-        plain_now = url.startswith("http:") and self.server.urls[0].startswith("https:")
-        if not self.server.token or (plain_now and not stays_here(url)):
+        may_be_read = self.server.insecure or is_plain_http(self.server.urls[0])
+        if not self.server.token or (is_plain_http(url) and not may_be_read):
             return {}
         return {"Authorization": f"Bearer {self.server.token}"}
 

@@ -33,6 +33,9 @@ def gateway(
     ca: Annotated[
         str, typer.Option("--ca", metavar="FILE", help="Who vouches for the control plane (PEM).")
     ] = "",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Follow it over plain http, also on another machine.")
+    ] = False,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="What the control plane calls it; machine:port.")
     ] = "",
@@ -66,7 +69,7 @@ def gateway(
     """Run a gateway until SIGINT or SIGTERM."""
     import msgspec
 
-    behind = _behind(control, token, ca, name)
+    behind = _behind(control, token, ca, name, insecure=insecure)
     wanted = _settings(config, dir.absolute(), alone=behind is None)
     given = {"port": port, "admin_port": admin_port, "workers": workers}
     wanted = msgspec.structs.replace(
@@ -186,18 +189,19 @@ def _told(state: Path) -> Iterator[None]:
         say.fail([f"{state} cannot be used: {error.strerror}"], "give another --dir", say.FAILED)
 
 
-def _behind(control: str, token: str, ca: str, name: str) -> "Behind | None":
+def _behind(control: str, token: str, ca: str, name: str, *, insecure: bool) -> "Behind | None":
     import ssl
 
-    from holdfast.cli.where import BadAddress, server
+    from holdfast.cli.where import BadAddress, PlainHttp, server
     from holdfast.gateway.behind import Behind
 
     if not control:
         return None
     try:
-        found = server(control, token, ca)
+        found = server(control, token, ca, insecure)
     except BadAddress as error:
-        say.fail([f"--control: {error}"], "--control http://127.0.0.1:7700")
+        hint = error.hint if isinstance(error, PlainHttp) else "--control http://127.0.0.1:7700"
+        say.fail([f"--control: {error}"], hint)
     try:
         ssl.create_default_context(cafile=found.ca or None)
     except OSError as error:

@@ -22,7 +22,7 @@ Ca = Annotated[
     str,
     typer.Option("--ca", metavar="FILE", help="Certificates that its own must be signed by; $HOLDFAST_CA."),
 ]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Do not look at its certificate.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Trust any certificate, and plain http.")]
 CONNECTION: dict[str, tuple[Any, object]] = {
     "url": (Url, ""),
     "token": (Token, ""),
@@ -103,15 +103,24 @@ def _ask_for_keys(command: Callable[..., None], server: "Server", given: dict[st
         raise
 
 
+def _warned(server: "Server") -> "Server":
+    from holdfast.cli import where
+
+    for url in server.urls:
+        if where.is_plain_http(url):
+            print(f"warning: {url} is plain http: all in between can read the token", file=sys.stderr)
+    return server
+
+
 def with_server(command: Callable[..., None], to: dict[str, Any], given: dict[str, Any]) -> None:
     from holdfast.cli import client, where
 
     try:
         if "gateway" in to:
-            _ask_for_keys(command, where.keeper_of_keys(**to), given)
+            _ask_for_keys(command, _warned(where.keeper_of_keys(**to)), given)
         else:
-            _ask(command, client.Client(where.server(**to)), given)
+            _ask(command, client.Client(_warned(where.server(**to))), given)
     except where.BadAddress as error:
-        say.fail([str(error)], f"--url {where.USUAL}")
+        say.fail([str(error)], error.hint)
     except client.Unanswered as error:
         say.fail(error.errors, error.hint, say.BAD_INPUT if 400 <= error.status < 500 else say.FAILED)

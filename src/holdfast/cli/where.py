@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from holdfast.wire.address import is_loopback
+from holdfast.wire.address import is_loopback, is_plain, usual_scheme
 
 FOLDER = ".holdfast"
 GATEWAY_FOLDER = ".holdfast-gateway"
@@ -25,6 +25,16 @@ MISSPELT = re.compile(r"https?(:(?!//)|/)", re.IGNORECASE)  # else http would be
 
 class BadAddress(Exception):
     """What was given is no address of a control plane."""
+
+    hint = f"--url {USUAL}"
+
+
+class PlainHttp(BadAddress):
+    """It could be asked, but everybody in between would read along."""
+
+    def __init__(self, why: str, url: str) -> None:
+        super().__init__(why)
+        self.hint = f"https{url.removeprefix('http')}, or --insecure if the network is really your own"
 
 
 class Server(NamedTuple):
@@ -51,8 +61,10 @@ def server(
 ) -> Server:
     home = next(_homes(folder or Path.cwd(), environment), None)
     noted = _noted(home, "url")
-    chosen = url or environment.get("HOLDFAST_URL", "") or noted or USUAL
-    urls = tuple(_checked(part) for part in chosen.split(",") if part.strip())
+    named = url or environment.get("HOLDFAST_URL", "")
+    chosen = named or noted or USUAL
+    plain = insecure or not named  # what is noted here was wanted so
+    urls = tuple(_checked(part, plain=plain) for part in chosen.split(",") if part.strip())
     if not urls:
         raise BadAddress(f"expected the address of a control plane, got {chosen!r}")
     secret = token or environment.get("HOLDFAST_TOKEN", "")
@@ -87,7 +99,7 @@ def keeper_of_keys(
         why = f": the gateway of {_near(there, start)} does not run, or follows a control plane"
         return found._replace(because=why)
     because = f", by {_near(home / 'admin-url', start)}" if home is not None and not gateway else ""
-    chosen = _checked(gateway or noted)
+    chosen = _checked(gateway or noted, plain=insecure or not gateway)
     if not token and (chosen == noted.rstrip("/") or stays_here(chosen)):
         token = _noted(home, "admin-token")
     return Server((chosen,), token.strip(), ca, insecure, is_gateway=True, because=because)
@@ -97,10 +109,17 @@ def stays_here(url: str) -> bool:
     return is_loopback(urlsplit(url).hostname or "")
 
 
-def _checked(url: str) -> str:
+def is_plain_http(url: str) -> bool:
+    """By all between here and there."""
+    parts = urlsplit(url)
+    return is_plain(parts.scheme, parts.hostname or "")
+
+
+def _checked(url: str, *, plain: bool) -> str:
     text = url.strip()
-    full = text if "://" in text else f"http://{text}"
     try:
+        bare = urlsplit(f"//{text}").hostname or ""
+        full = text if "://" in text else f"{usual_scheme(bare)}://{text}"
         parts = urlsplit(full)
         fine = parts.scheme in ("http", "https") and parts.port != 0 and not (parts.query or parts.fragment)
         fine = fine and HOST.fullmatch(parts.hostname or "") is not None and not MISSPELT.match(text)
@@ -108,6 +127,8 @@ def _checked(url: str) -> str:
         fine = False
     if not fine:
         raise BadAddress(f"expected an address such as {USUAL}, got {url.strip()!r}")
+    if is_plain_http(full) and not plain:
+        raise PlainHttp(f"{full} is plain http to another machine: all in between could read the token", full)
     return full.rstrip("/")
 
 

@@ -17,6 +17,7 @@ class Join(msgspec.Struct, frozen=True):
     urls: tuple[str, ...]  # of the control planes
     token: str
     ca: str = ""  # certificates to trust, as PEM text; empty: those of the system
+    insecure: bool = False  # the control plane was started without TLS for other machines
 
 
 Credentials = Callable[[str], Awaitable[Join]]  # for the node of this name, asked for when it is launched
@@ -91,4 +92,5 @@ def agent_arguments(
         "--gpu-kind": has.gpu_milli and has.gpu_kind,
     }
     said += ["--ca", ca_file] if join.ca and ca_file else []
+    said += ["--insecure"] if join.insecure else []
     return said + [word for name, size in sizes.items() if size for word in (name, str(size))]

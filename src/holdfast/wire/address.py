@@ -1,4 +1,10 @@
-"""Which machine is meant by a host's name, and which ports of a node are its replicas'."""
+"""Which machine is meant by a host's name, may it be reached without TLS, and which ports of a node are its
+replicas'?
+
+Beyond this machine, who listens is not known until a certificate says so, and all in between read along: a
+token that goes there over plain http is lost, and an agent would run what anybody orders. So an address
+without a scheme means https there, and plain http takes `--insecure`. On loopback there is no in between.
+"""
 
 import ipaddress
 
@@ -26,3 +32,13 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def usual_scheme(host: str) -> str:
+    """Where an address names none."""
+    return "http" if is_loopback(host) else "https"
+
+
+def is_plain(scheme: str, host: str) -> bool:
+    """Would it go to another machine for all in between to read?"""
+    return scheme == "http" and not is_loopback(host)
