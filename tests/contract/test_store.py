@@ -669,3 +669,14 @@ def test_what_two_snapshots_cover_can_be_forgotten_and_nothing_else(store: Store
         run(store.read(0))
     assert [line.seq for line in run(store.history(limit=100))] == [4, 5, 6]
     assert run(store.append(leader, 6, entries(7))) == 7
+
+
+def test_history_of_a_project_has_its_own_lines_and_verdicts_on_nodes(store: Store, run: Run) -> None:
+    run(store.append(led(store, run), 0, STORY, {"web": "vision"}))
+    own = run(store.history(project="vision"))
+    assert {line.workload for line in own if line.workload} == {"web"}
+    assert {line.kind for line in own if not line.workload} <= {"verdict"}
+    assert {line.project for line in own if line.workload} == {"vision"}
+    assert all(not line.workload for line in run(store.history(project="default")))
+    assert all(not line.workload for line in run(store.history(project="sound")))
+    assert own

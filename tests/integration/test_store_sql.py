@@ -74,12 +74,36 @@ def test_every_migration_is_known_by_its_number() -> None:
     assert tuple(reversed([step.revision for step in steps])) == REVISIONS
 
 
+BEFORE_AUDIT = (
+    "DROP TABLE audit",
+    "ALTER TABLE tokens DROP COLUMN first_used",
+    "DROP INDEX history_of_project",
+    "ALTER TABLE history DROP COLUMN project",
+)
+
+
+async def test_a_database_from_before_projects_keeps_its_history(url: str) -> None:
+    line = "1, 0, 5, 'user', 'web', 'applied', '', 'web', ''"
+    async with opened(url) as store:
+        for statement in (
+            *BEFORE_AUDIT,
+            "INSERT INTO history (seq, line, at, kind, subject, text, node, workload, actor)"
+            f" VALUES ({line})",
+            "UPDATE alembic_version SET version_num = '0006'",
+        ):
+            await execute(store, statement)
+    async with opened(url) as store:
+        assert [told.subject for told in await store.history(project="default")] == ["web"]
+        assert await store.history(project="vision") == ()
+
+
 async def test_tokens_from_before_uses_were_counted_keep_what_was_used_of_them(url: str) -> None:
     columns = "id, hash, role, note, pool, node, created_at, expires_at, used_by"
     async with opened(url) as store:
         for statement in (
             "ALTER TABLE tails DROP COLUMN ended",
             "DROP INDEX history_by_age",
+            *BEFORE_AUDIT,
             "ALTER TABLE tokens DROP COLUMN project",
             "ALTER TABLE tokens DROP COLUMN used",
             "ALTER TABLE tokens DROP COLUMN uses",

@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from holdfast.api import shapes
 from holdfast.api.bodies import Rollback
-from holdfast.api.edge import ThisActor, ThisEdge, ThisPlane, give
+from holdfast.api.edge import ThisActor, ThisEdge, give
 from holdfast.api.gate import Operate, Read
 from holdfast.api.said import gives
-from holdfast.api.writes import changed, known
+from holdfast.api.writes import changed
 from holdfast.core import differences, revise
 from holdfast.files import written
 from holdfast.model.event import WorkloadRestarted, WorkloadRetried
@@ -32,7 +32,7 @@ looks = APIRouter(prefix="/v1/workloads", route_class=Read, tags=["what there is
 async def retry(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     plane = edge.plane
     async with edge.writing:
-        old = known(plane.world, name)
+        old = edge.own.workload(name)
         slots = [plane.world.slots[slot] for slot in plane.world.of_workload.get(name, ())]
         again = revise.check_retry(old, slots)
         await edge.tell(WorkloadRetried(at=plane.now(), workload=name, actor=actor))
@@ -49,10 +49,10 @@ async def retry(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
 async def restart(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     plane = edge.plane
     async with edge.writing:
-        old = known(plane.world, name)
+        old = edge.own.workload(name)
         revise.check_restart(old)
         await edge.tell(WorkloadRestarted(at=plane.now(), workload=name, actor=actor))
-        new = known(plane.world, name)
+        new = edge.own.workload(name)
     return give(shapes.Applied(name, revise.kind(new.shape), "changed", new.version, ["restarted"]))
 
 
@@ -76,8 +76,8 @@ async def rollback(edge: ThisEdge, actor: ThisActor, name: str, body: Rollback |
     summary="What ran under its last versions",
     **gives(shapes.Version, "the oldest first", 404, many=True),
 )
-async def versions(plane: ThisPlane, name: str) -> Response:
-    return give(_versions(plane.world, known(plane.world, name)))
+async def versions(edge: ThisEdge, name: str) -> Response:
+    return give(_versions(edge.plane.world, edge.own.workload(name)))
 
 
 def _versions(world: World, workload: Workload) -> list[shapes.Version]:
@@ -100,8 +100,8 @@ def _version(before: Workload | None, then: Workload, number: int, until: int | 
     summary="What is applied, as a file says it",
     **gives(shapes.Written, "to apply it changes nothing", 404),
 )
-async def spec(plane: ThisPlane, name: str) -> Response:
+async def spec(edge: ThisEdge, name: str) -> Response:
     """With the values of its environment, which may be secrets: so this takes an operator."""
-    workload = known(plane.world, name)
+    workload = edge.own.workload(name)
     fields = written.fields(workload)
     return give(shapes.Written(name, workload.version, written.text(fields), fields))

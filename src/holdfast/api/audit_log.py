@@ -87,8 +87,8 @@ class AuditLog:
                 continue
             kind = Kind.TOKEN if isinstance(event, TokenMade | TokenRevoked) else Kind.ORDER
             for line in tell.lines(0, event):  # type: ignore[arg-type]
-                who = {"actor": event.actor, "token": event.actor_id, "origin": event.origin}
-                self.note(Record(self.wall(), kind, subject=line.subject, text=line.text + remark, **who))
+                made = Record(self.wall(), kind, subject=line.subject, text=line.text + remark)
+                self.note(replace(made, actor=event.actor, token=event.actor_id, origin=event.origin))
 
     def used(self, who: Admitted) -> None:
         """A token was brought, and was good."""

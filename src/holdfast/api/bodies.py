@@ -12,6 +12,7 @@ LONG = 3_650 * DAY
 COUNT_MAX = 10_000  # seats made in one turn of the loop: ten thousand take it half a second
 USES_MAX = 10_000  # nodes that one join token enrols
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
+PROJECT = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 
 Duration = Annotated[int, Field(ge=1, le=LONG, strict=True)]
 
@@ -72,6 +73,9 @@ class TokenWanted(Body):
     )
     node: Annotated[str, Field(pattern=f"^$|{NAME}")] = Field(
         "", description="join: the only name it may take; empty: any"
+    )
+    project: Annotated[str, Field(pattern=f"^$|{PROJECT}")] = Field(
+        "", description="read, operator and signals: the only project that it is for; empty: all"
     )
     uses: Annotated[int, Field(ge=1, le=USES_MAX, strict=True)] = Field(
         1, description="join: how many nodes may be enrolled with it, each once"

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from holdfast.api.access import Access, Admitted
 from holdfast.api.audit_log import AuditLog
 from holdfast.api.fronts import Fronts
+from holdfast.api.projects import Projects
 from holdfast.api.streams import Streams
 from holdfast.api.token_limits import USUAL, Rates, TokenLimits
 from holdfast.control.plane import NotLeading, Plane
@@ -58,6 +59,11 @@ class Edge:
         self.fronts = Fronts()
         self.writing = Writing(plane)
         self._thinking = asyncio.Lock()
+
+    @property
+    def own(self) -> Projects:
+        """The world as the one who asks may see it."""
+        return Projects(self.plane.world, self.who.project)
 
     async def tell(self, *events: Event) -> int:
         """Journals what the one who asks made happen, with who that was, and notes it in the audit log."""

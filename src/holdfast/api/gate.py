@@ -16,11 +16,13 @@ from typing import Any, ClassVar
 
 import structlog
 from fastapi.routing import APIRoute
+from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Message, Receive
 
-from holdfast.api import problems
+from holdfast.api import problems, projects
+from holdfast.api.access import Admitted, Forbidden
 from holdfast.api.edge import Edge, edge_of
 from holdfast.api.problems import Refused
 from holdfast.control.plane import NotLeading, Plane
@@ -67,6 +69,7 @@ class Open(APIRoute):
         if self.least is not None:
             registry = edge.plane.registry
             admitted = await edge.access.admit(request, registry, self.least)
+            admitted = self._in_project(request, admitted)
             request.state.admitted = admitted
             edge.rates.take(admitted)
             edge.audit.used(admitted)
@@ -81,6 +84,15 @@ class Open(APIRoute):
                 check_type(request, await request.body())
         async with asyncio.timeout(ANSWER_WITHIN_S):
             return await handler(request)
+
+    def _in_project(self, request: Request, who: Admitted) -> Admitted:
+        project = projects.chosen(who.project, request.headers.get(projects.HEADER, ""))
+        if self.name in projects.OPEN:
+            return replace(who, project=project)
+        if who.project:
+            what = f"this is of the whole fleet, and the token is for the project {who.project}"
+            raise Forbidden(who, what, projects.TOKEN)
+        return who
 
 
 def check_known(plane: Plane) -> None:

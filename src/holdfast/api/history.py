@@ -18,9 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api import shapes, views
-from holdfast.api.edge import Edge, ThisEdge, ThisPlane, Whoever, give
+from holdfast.api.edge import Edge, ThisEdge, Whoever, give
 from holdfast.api.gate import Read
 from holdfast.api.problems import Refused, unknown
+from holdfast.api.projects import TOKEN, Projects
 from holdfast.api.reads import Filter
 from holdfast.api.said import gives
 from holdfast.api.streams import Stream
@@ -89,13 +90,14 @@ async def events(
         told = await edge.plane.store.history(
             node=node,
             workload=workload,
+            project=who.project,
             since=since or 0,
             before=before,
             since_at=since_ms,
             until_at=until_ms,
             limit=limit,
         )
-        return give([views.line(each) for each in told])
+        return give([edge.own.line(views.line(each)) for each in told])
     edge.streams.check_room(who.token)
     seq, skip = _begin_at(edge.plane, last_event_id, since)
     source = _stream(edge, About(node, workload), seq, skip)
@@ -121,9 +123,9 @@ async def _stream(edge: Edge, about: About, seq: int, skip: int) -> AsyncGenerat
         length = plane.length
         try:
             while seq < length:
-                told = await _after(plane, about, seq)
+                told = await _after(edge, about, seq)
                 if told:
-                    yield b"".join(_numbered(told, skip if told[0].seq == seq + 1 else 0))
+                    yield b"".join(_numbered(edge, told, skip if told[0].seq == seq + 1 else 0))
                 # At the very beginning only the first entry was asked for.
                 seq, skip = told[-1].seq if told else (length if seq else 1), 0
         except PortError:
@@ -134,21 +136,26 @@ async def _stream(edge: Edge, about: About, seq: int, skip: int) -> AsyncGenerat
             yield b": still here\n\n"
 
 
-async def _after(plane: Plane, about: About, seq: int) -> tuple[Told, ...]:
+async def _after(edge: Edge, about: About, seq: int) -> tuple[Told, ...]:
     """The oldest lines after this entry. A store gives the oldest only after an entry that there is."""
-    return await plane.store.history(
-        node=about.node, workload=about.workload, since=seq, before=0 if seq else 2, limit=LINES_AT_ONCE
+    return await edge.plane.store.history(
+        node=about.node,
+        workload=about.workload,
+        project=edge.who.project,
+        since=seq,
+        before=0 if seq else 2,
+        limit=LINES_AT_ONCE,
     )
 
 
-def _numbered(told: tuple[Told, ...], skip: int) -> list[bytes]:
+def _numbered(edge: Edge, told: tuple[Told, ...], skip: int) -> list[bytes]:
     """As server-sent events; the first `skip` were seen already."""
     parts = []
     for seq, entry in groupby(told, key=lambda each: each.seq):
         lines = list(entry)
         for number, each in enumerate(lines, 1):
             mark = f"{seq}" if number == len(lines) else f"{seq}.{number}"
-            data = _encode(views.line(each))
+            data = _encode(edge.own.line(views.line(each)))
             parts.append(b"id: %b\nevent: %b\ndata: %b\n\n" % (mark.encode(), each.kind.encode(), data))
     return parts[skip:]
 
@@ -158,10 +165,14 @@ def _numbered(told: tuple[Told, ...], skip: int) -> list[bytes]:
     summary="Why is it as it is, and what would help?",
     **gives(shapes.Explanation, "in words", 404),
 )
-async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max_length=253)]) -> Response:
+async def explained(edge: ThisEdge, kind: Kind, name: Annotated[str, Query(max_length=253)]) -> Response:
+    plane, own = edge.plane, edge.own
     world, senses = plane.world, plane.senses  # as they are now: while we read, the leadership may be lost
-    told = await _told(plane, kind, name)
-    known = _known(world, kind)
+    if own.project and kind not in (Kind.WORKLOAD, Kind.REPLICA):
+        hint = f"{TOKEN}; holdfast explain workload NAME tells what keeps it from running"
+        raise Refused(403, f"why a {kind} is as it is concerns the whole fleet", hint)
+    told = await _told(plane, kind, name, own.project)
+    known = tuple(_visible(own, names) for names in _known(world, kind))
     if any(name in names for names in known):
         found = _explanation(plane, world, senses, kind, name)
     elif told:
@@ -172,10 +183,10 @@ async def explained(plane: ThisPlane, kind: Kind, name: Annotated[str, Query(max
         shapes.Explanation(
             kind=kind.value,
             name=name,
-            summary=found.summary,
-            because=list(found.because),
-            would_help=list(found.would_help),
-            history=[views.line(each) for each in told],
+            summary=own.veiled(found.summary),
+            because=list(map(own.veiled, found.because)),
+            would_help=list(map(own.veiled, found.would_help)),
+            history=[own.line(views.line(each)) for each in told],
             mix=views.mix(found.mix),
         )
     )
@@ -213,16 +224,23 @@ def _known(world: World, kind: Kind) -> tuple[Mapping[str, object], ...]:
             return (listing.keys(world),)
 
 
-async def _told(plane: Plane, kind: Kind, name: str) -> tuple[Told, ...]:
+def _visible(own: Projects, names: Mapping[str, object]) -> Mapping[str, object]:
+    """Of workloads, slots and replicas, those that the one who asks may see."""
+    if not own.project:
+        return names
+    return {name: it for name, it in names.items() if own.sees(name.rpartition("/")[0] or name)}
+
+
+async def _told(plane: Plane, kind: Kind, name: str, project: str) -> tuple[Told, ...]:
     """The latest lines about it. Lines are filed by node and by workload; a replica's are among its
     workload's."""
     match kind:
         case Kind.NODE:
             return await plane.store.history(node=name, limit=TOLD_MAX)
         case Kind.WORKLOAD:
-            return await plane.store.history(workload=name, limit=TOLD_MAX)
+            return await plane.store.history(workload=name, project=project, limit=TOLD_MAX)
         case Kind.REPLICA:
-            told = await plane.store.history(workload=workload_of(name), limit=LIMIT_MAX)
+            told = await plane.store.history(workload=workload_of(name), project=project, limit=LIMIT_MAX)
             return tuple(
                 each for each in told if each.subject == name or each.subject.startswith(f"{name}.")
             )[-TOLD_MAX:]

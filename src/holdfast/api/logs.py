@@ -13,12 +13,14 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api.edge import ThisEdge, Whoever
+from holdfast.api.edge import Edge, ThisEdge, Whoever
 from holdfast.api.gate import ReadFromLeader
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives_text
 from holdfast.api.streams import Cut, Stream
+from holdfast.control.plane import HISTORY
 from holdfast.control.session import Gone
+from holdfast.core.tell import workload_of
 
 TAIL_MAX = 1 << 40
 OFFSET_MAX = 1 << 60
@@ -62,9 +64,10 @@ async def log(
     edge.streams.check_room(who.token)
     plane = edge.plane
     try:
+        await _insist_on_own(edge, replica)
         found = await plane.open_log(replica, offset=offset, last=tail_bytes or 0, follow=follow)
     except LookupError:
-        known = plane.world.replicas
+        known = [id for id in plane.world.replicas if edge.own.sees_replica(id)]
         siblings = [id for id in known if id.startswith(replica.partition("/")[0] + "/")]
         raise unknown("replica", replica, siblings or known) from None
     stream = Stream(
@@ -81,6 +84,17 @@ async def log(
     if found.start is not None:
         stream.headers[OFFSET] = str(found.start)
     return stream
+
+
+async def _insist_on_own(edge: Edge, replica: str) -> None:
+    """LookupError: it is not of the project. One that has ended was, if a line of its history is: another
+    project may have had a workload of this name before."""
+    own = edge.own
+    if not own.project or (replica in own.world.replicas and own.sees_replica(replica)):
+        return
+    lines = await edge.plane.store.history(workload=workload_of(replica), project=own.project, limit=HISTORY)
+    if all(line.subject != replica for line in lines) or replica in own.world.replicas:
+        raise LookupError(f"there is no replica {replica}")
 
 
 async def _plainly(source: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

@@ -109,7 +109,7 @@ async def _order(edge: Edge, actor: str, name: str, order: Order, deadline: Inst
         if order is Order.UNCORDON and (found := views.findings_by_node(plane.world).get(name)):
             told = replace(told, why=f"clears: {', '.join(found)}")
         await edge.tell(told)
-    return give(one_node(plane, name))
+    return give(one_node(edge, name))
 
 
 @router.post(

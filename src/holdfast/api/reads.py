@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api import shapes, views
-from holdfast.api.edge import ThisPlane, give
+from holdfast.api.edge import Edge, ThisEdge, ThisPlane, give
 from holdfast.api.gate import Read
 from holdfast.api.problems import unknown
 from holdfast.api.said import gives
@@ -38,7 +38,8 @@ async def in_parts(names: list[str], make: Callable[[str], T | None]) -> list[T]
 
 
 @router.get("/status", summary="The fleet on one page", **gives(shapes.Status, "all of it"))
-async def status(plane: ThisPlane) -> Response:
+async def status(edge: ThisEdge) -> Response:
+    plane = edge.plane
     leader, world = await plane.leader(), plane.world
     held = leader.left_ms > 0
     return give(
@@ -50,42 +51,42 @@ async def status(plane: ThisPlane) -> Response:
             now_ms=plane.now(),
             journal=plane.length,
             brakes=views.brakes(world),
-            nodes=await nodes_of(plane),
-            workloads=await workloads_of(plane),
+            nodes=await nodes_of(edge),
+            workloads=await workloads_of(edge),
             clock_off_ms=plane.clock_off_ms,
         )
     )
 
 
-async def nodes_of(plane: Plane) -> list[shapes.Node]:
-    sight = sight_of(plane)
+async def nodes_of(edge: Edge) -> list[shapes.Node]:
+    sight, own = sight_of(edge.plane), edge.own
     findings = views.findings_by_node(sight.world)
     return await in_parts(
-        list(sight.world.nodes), lambda name: views.node(sight, name, findings.get(name, []))
+        list(sight.world.nodes), lambda name: own.node(views.node(sight, name, findings.get(name, [])))
     )
 
 
-async def workloads_of(plane: Plane) -> list[shapes.Workload]:
-    sight = sight_of(plane)
-    return await in_parts(list(sight.world.workloads), lambda name: views.workload_of(sight, name))
+async def workloads_of(edge: Edge) -> list[shapes.Workload]:
+    sight, own = sight_of(edge.plane), edge.own
+    return await in_parts(own.names(), lambda name: own.shown(views.workload_of(sight, name)))
 
 
-def one_node(plane: Plane, name: str) -> shapes.Node:
-    sight = sight_of(plane)
-    found = views.node(sight, name, views.findings_by_node(sight.world).get(name, []))
+def one_node(edge: Edge, name: str) -> shapes.Node:
+    sight = sight_of(edge.plane)
+    found = edge.own.node(views.node(sight, name, views.findings_by_node(sight.world).get(name, [])))
     if found is None:
         raise unknown("node", name, sight.world.nodes)
     return found
 
 
 @router.get("/nodes", summary="All nodes", **gives(shapes.Node, "in the order they came", many=True))
-async def nodes(plane: ThisPlane) -> Response:
-    return give(await nodes_of(plane))
+async def nodes(edge: ThisEdge) -> Response:
+    return give(await nodes_of(edge))
 
 
 @router.get("/nodes/{name}", summary="One node", **gives(shapes.Node, "the node", 404))
-async def node(plane: ThisPlane, name: str) -> Response:
-    return give(one_node(plane, name))
+async def node(edge: ThisEdge, name: str) -> Response:
+    return give(one_node(edge, name))
 
 
 @router.get("/pools", summary="All pools", **gives(shapes.Pool, "with their offers", many=True))
@@ -113,16 +114,14 @@ async def spend(plane: ThisPlane) -> Response:
 
 
 @router.get("/workloads", summary="All workloads", **gives(shapes.Workload, "with their seats", many=True))
-async def workloads(plane: ThisPlane) -> Response:
-    return give(await workloads_of(plane))
+async def workloads(edge: ThisEdge) -> Response:
+    return give(await workloads_of(edge))
 
 
 @router.get("/workloads/{name}", summary="One workload", **gives(shapes.Workload, "with all its seats", 404))
-async def workload(plane: ThisPlane, name: str) -> Response:
-    found = views.workload_of(sight_of(plane), name, seats_max=0)
-    if found is None:
-        raise unknown("workload", name, plane.world.workloads)
-    return give(found)
+async def workload(edge: ThisEdge, name: str) -> Response:
+    edge.own.workload(name)
+    return give(edge.own.shown(views.workload_of(sight_of(edge.plane), name, seats_max=0)))
 
 
 @router.get(
@@ -130,12 +129,12 @@ async def workload(plane: ThisPlane, name: str) -> Response:
     summary="Replicas, of one workload or on one node",
     **gives(shapes.Replica, "those that run, start or stop, and lost ones that may still run", many=True),
 )
-async def replicas(plane: ThisPlane, workload: Filter = "", node: Filter = "") -> Response:
-    sight = sight_of(plane)
-    names = views.replicas_named(sight.world, workload, node)
+async def replicas(edge: ThisEdge, workload: Filter = "", node: Filter = "") -> Response:
+    sight, own = sight_of(edge.plane), edge.own
+    names = [id for id in views.replicas_named(sight.world, workload, node) if own.sees_replica(id)]
     return give(await in_parts(names, lambda name: views.replica_of(sight, name)))
 
 
 @router.get("/findings", summary="What is wrong with nodes", **gives(shapes.Finding, "by node", many=True))
-async def findings(plane: ThisPlane) -> Response:
-    return give(views.findings(plane.world))
+async def findings(edge: ThisEdge) -> Response:
+    return give([edge.own.finding(each) for each in views.findings(edge.plane.world)])

@@ -14,6 +14,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from holdfast.model.workload import DEFAULT_PROJECT
+
 T = TypeVar("T")
 
 
@@ -161,6 +163,7 @@ class Workload(Shape, frozen=True, gc=False):
     missed_deadline: Annotated[
         bool, Meta(description="its deadline passed before it was done; also if it was done later")
     ] = False
+    project: Annotated[str, Meta(description="whose it is")] = DEFAULT_PROJECT
 
 
 class Offer(Shape, frozen=True, gc=False):

@@ -22,6 +22,7 @@ from holdfast.ports.registry import Role, Token
 from holdfast.wire.identity import hashed
 
 SECRET_BYTES = 32
+OF_PROJECTS = (Role.READ, Role.OPERATOR, Role.SIGNALS)
 PREFIX = {Role.JOIN: "hfj_"}  # so that one found in a file can be told for what it is
 
 log = structlog.get_logger("holdfast.api")
@@ -48,6 +49,9 @@ async def make_token(request: Request, edge: ThisEdge, actor: ThisActor, body: T
     if body.uses > 1 and (role is not Role.JOIN or body.node):
         what = "only a join token has a number of uses" if role is not Role.JOIN else "one node joins once"
         raise Refused(422, what, "leave out uses", problems=["body.uses"])
+    if body.project and role not in OF_PROJECTS:
+        what = f"a token of the role {role} is for the whole fleet"
+        raise Refused(422, what, "leave out project", problems=["body.project"])
     if body.pool and body.pool not in plane.world.pools:
         check_known(plane)
         raise unknown("pool", body.pool, plane.world.pools)
@@ -61,6 +65,7 @@ async def make_token(request: Request, edge: ThisEdge, actor: ThisActor, body: T
         pool=body.pool,
         node=body.node,
         uses=body.uses,
+        project=body.project,
         created_at=now,
         expires_at=now + body.ttl_ms if body.ttl_ms is not None else 0,
     )

@@ -155,6 +155,7 @@ def workload_of(sight: Sight, name: str, *, seats_max: int = SEATS_LISTED_MAX) -
         why=tally.why(),
         seats=[_seat(sight, slot, tally.filling.get(slot.id)) for slot in slots],
         gang=tally.gang,
+        project=it.project,
     )
 
 

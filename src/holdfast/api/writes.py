@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.api import admins, pools, shapes
+from holdfast.api import admins, pools, projects, shapes
 from holdfast.api.bodies import Scale, Signals
 from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisRole, give
 from holdfast.api.gate import JSON, Administer, Operate, Rehearse, Signalling, media_type
@@ -39,8 +39,7 @@ from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.scale import Signal
 from holdfast.model.units import Instant
-from holdfast.model.workload import Workload
-from holdfast.model.world import World
+from holdfast.model.workload import DEFAULT_PROJECT, Workload
 from holdfast.ports.registry import Role
 
 TEXT_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/plain", "")
@@ -74,7 +73,7 @@ async def apply(
     if role is Role.ADMIN:  # nobody else gets a pool in that is not there already
         await _insist_on_usable(edge.plane, wanted)
     async with edge.writing:
-        changes = list(_changes(edge.plane.world, wanted, edge.plane.now(), actor))
+        changes = list(_changes(edge, wanted, actor))
         events = [change.event for change in changes if change.event is not None]
         admins.insist(role, events, edge.plane)
         if events:
@@ -97,12 +96,12 @@ async def plan(request: Request, edge: ThisEdge, role: ThisRole, file: FileName 
 
     def run() -> Callable[[], Preview]:
         world, now = plane.world, plane.now()
-        changes.extend(_changes(world, wanted, now))
+        changes.extend(_changes(edge, wanted))
         events = [change.event for change in changes if change.event is not None]
         admins.insist(role, events, plane)
         return partial(preview, twin(world), events, now, plane.unlisted | dict.fromkeys(unknown, NOT_ASKED))
 
-    found = await edge.think(run)
+    found = edge.own.preview(await edge.think(run))
     return give(
         shapes.Preview(
             changes=[_in_words(change.applied, refused, unknown) for change in changes],
@@ -150,11 +149,15 @@ async def _sent(request: Request, edge: Edge, file: str) -> list[Wanted]:
         text = (await request.body()).decode()
     except UnicodeDecodeError as error:
         raise Refused(422, "the body is not UTF-8 text", problems=[str(error)]) from None
-    return await edge.think(lambda: partial(_read, text, file, kind == JSON))
+    project = edge.who.project
+    found = await edge.think(lambda: partial(_read, text, file, kind == JSON, project or DEFAULT_PROJECT))
+    for each in found:
+        projects.check_wanted(project, each)
+    return found
 
 
-def _read(text: str, file: str, is_json: bool) -> list[Wanted]:
-    return documents(_as_yaml(text) if is_json else text, file)
+def _read(text: str, file: str, is_json: bool, project: str) -> list[Wanted]:
+    return documents(_as_yaml(text) if is_json else text, file, project)
 
 
 def _as_yaml(text: str) -> str:
@@ -167,8 +170,10 @@ def _as_yaml(text: str) -> str:
     return "".join(f"---\n{json.dumps(part, ensure_ascii=False)}\n" for part in parts)
 
 
-def _changes(world: World, wanted: list[Wanted], now: Instant, actor: str = "") -> Iterator[Change]:
-    problems = list(dependencies.problems(world, [each for each in wanted if isinstance(each, Workload)]))
+def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Change]:
+    world, now = edge.plane.world, edge.plane.now()
+    workloads = [each for each in wanted if isinstance(each, Workload)]
+    problems = list(dependencies.problems(world, workloads, edge.own.names() if edge.own.project else None))
     if problems:
         what = "a workload waits for what it cannot wait for"
         raise Refused(422, what, "nothing was changed; put `after` right", problems=problems)
@@ -176,6 +181,7 @@ def _changes(world: World, wanted: list[Wanted], now: Instant, actor: str = "") 
         match each:
             case Workload():
                 old = world.workloads.get(each.name)
+                projects.check_name(edge.who.project, old, each)
                 yield _revised(old, revise.revise(old, each), now, actor)
             case Pool(name=name):
                 before = pools.applied(world, name)
@@ -245,7 +251,7 @@ def _insist_on_deletable(plane: Plane, name: str) -> None:
 )
 async def delete_workload(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     async with edge.writing:
-        old = known(edge.plane.world, name)
+        old = edge.own.workload(name)
         await edge.tell(WorkloadDeleted(at=edge.plane.now(), workload=name, actor=actor))
     return give(shapes.Applied(name, revise.kind(old.shape), "deleted", old.version))
 
@@ -265,7 +271,7 @@ async def scale(edge: ThisEdge, actor: ThisActor, name: str, body: Scale) -> Res
     **gives(shapes.Done, "when it was heard: signals are not journalled", 404, 409),
 )
 async def signals(edge: ThisEdge, name: str, body: Signals) -> Response:
-    workload = known(edge.plane.world, name)
+    workload = edge.own.workload(name)
     if name not in edge.plane.world.scaled:
         hint = f"give {name} a `scale`, or holdfast scale {name} N"
         raise Refused(409, f"{workload.name} does not scale: its size is fixed", hint)
@@ -308,16 +314,9 @@ async def changed(
     edge: Edge, actor: str, name: str, change: Callable[[Workload], Workload], note: str = ""
 ) -> shapes.Applied:
     async with edge.writing:
-        old = known(edge.plane.world, name)
+        old = edge.own.workload(name)
         new = change(old)
         done = _revised(old, old if new == old else new, edge.plane.now(), actor, note)
         if done.event is not None:
             await edge.tell(done.event)
     return done.applied
-
-
-def known(world: World, name: str) -> Workload:
-    found = world.workloads.get(name)
-    if found is None:
-        raise unknown("workload", name, world.workloads)
-    return found

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,7 +45,7 @@ def audit(
         bool, typer.Option("--json", help="Print JSON: one list; with -f, one object a line.")
     ] = False,
 ) -> None:
-    """Show the audit log, the latest last: tokens, failed log-ins, refusals, orders. For admins."""
+    """Show the audit log: log-ins, tokens, refusals, orders."""
     from holdfast.cli import instants, look
     from holdfast.cli.events import asked_of
 
@@ -68,7 +68,7 @@ def audit(
             _print(record, asked, json=json)
 
 
-def _records(api: "Client", params: "dict[str, object]", limit: int) -> "list[Audited]":
+def _records(api: "Client", params: "Mapping[str, object]", limit: int) -> "list[Audited]":
     """The newest, page by page."""
     from holdfast.api.shapes import Audited
     from holdfast.cli import client

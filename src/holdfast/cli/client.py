@@ -203,10 +203,11 @@ class Client:
         return Unanswered([f"cannot connect to {where}: {_why(error)}"], hint)
 
     def headers(self, url: str) -> dict[str, str]:
+        project = {"Holdfast-Project": self.server.project} if self.server.project else {}
         may_be_read = self.server.insecure or is_plain_http(self.server.urls[0])
         if not self.server.token or (is_plain_http(url) and not may_be_read):
-            return {}
-        return {"Authorization": f"Bearer {self.server.token}"}
+            return project
+        return {"Authorization": f"Bearer {self.server.token}", **project}
 
     def _session(self, url: str) -> httpx.Client:
         where = origin(url)

@@ -99,10 +99,13 @@ def remark(node: Node) -> str:
 
 
 def workloads(found: Sequence[Workload]) -> Rows:
-    made = Rows("WORKLOAD", "KIND", "READY", "SEATS", "NEEDS", spare=("NEEDS",))
+    several = len({workload.project for workload in found}) > 1
+    project = ("PROJECT",) if several else ()
+    made = Rows("WORKLOAD", *project, "KIND", "READY", "SEATS", "NEEDS", spare=("NEEDS",))
     for workload in found:
         made.add(
             Text(workload.name, "bold"),
+            *((workload.project,) if several else ()),
             workload.kind,
             progress(workload),
             seats(workload),

@@ -23,11 +23,16 @@ Ca = Annotated[
     typer.Option("--ca", metavar="FILE", help="Certificates that its own must be signed by; $HOLDFAST_CA."),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Trust any certificate, and plain http.")]
+Project = Annotated[
+    str,
+    typer.Option("--project", metavar="NAME", help="See and change only what is of it; $HOLDFAST_PROJECT."),
+]
 CONNECTION: dict[str, tuple[Any, object]] = {
     "url": (Url, ""),
     "token": (Token, ""),
     "ca": (Ca, ""),
     "insecure": (Insecure, False),
+    "project": (Project, ""),
 }
 
 

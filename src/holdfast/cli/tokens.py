@@ -26,6 +26,9 @@ class Role(enum.StrEnum):
     JOIN = "join"
 
 
+OF_PROJECTS = (Role.READ, Role.OPERATOR, Role.SIGNALS)  # others are for the whole fleet
+
+
 @app.callback(invoke_without_command=True)
 def token(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
@@ -59,20 +62,22 @@ def create(
     ] = "",
     json: Json = False,
 ) -> None:
-    """Make a token. It is printed once; only its hash is kept."""
+    """Make a token. It is printed once; only its hash is kept. With --project it is for that alone."""
     from holdfast.api.shapes import TokenMade
     from holdfast.cli import client
 
     lasts = {"ttl_ms": say.duration(ttl, "--ttl")} if ttl else {}
     several = {"uses": uses} if uses > 1 else {}
-    wanted = {"role": str(role), "note": note, "pool": pool, "node": node, **several, **lasts}
+    of = {"project": api.server.project} if api.server.project and role in OF_PROJECTS else {}
+    wanted = {"role": str(role), "note": note, "pool": pool, "node": node, **of, **several, **lasts}
     body = api.post("/v1/tokens", wanted)
     if json:
         say.raw(body)
         return
     made = client.read(body, TokenMade)
     print(made.token)
-    print(f"token {made.id} ({made.role}): keep it, it is not shown again", file=sys.stderr)
+    only = f", project {of['project']} only" if of else ""
+    print(f"token {made.id} ({made.role}{only}): keep it, it is not shown again", file=sys.stderr)
 
 
 @app.command("list")

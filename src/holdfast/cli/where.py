@@ -42,6 +42,7 @@ class Server(NamedTuple):
     token: str = ""
     ca: str = ""
     insecure: bool = False
+    project: str = ""  # the only one that is asked about; empty: all that the token is for
     is_gateway: bool = False  # one that works alone: it knows keys and limits, and nothing else
     because: str = ""  # why it is asked, where nobody named it and it could have been another
 
@@ -55,6 +56,7 @@ def server(
     token: str = "",
     ca: str = "",
     insecure: bool = False,
+    project: str = "",
     *,
     folder: Path | None = None,
     environment: Mapping[str, str] = os.environ,
@@ -70,7 +72,8 @@ def server(
     secret = token or environment.get("HOLDFAST_TOKEN", "")
     if not secret and all(one == noted.rstrip("/") or stays_here(one) for one in urls):
         secret = _noted(home, "token")
-    return Server(urls, secret.strip(), ca or environment.get("HOLDFAST_CA", ""), insecure)
+    project = project or environment.get("HOLDFAST_PROJECT", "")
+    return Server(urls, secret.strip(), ca or environment.get("HOLDFAST_CA", ""), insecure, project)
 
 
 def keeper_of_keys(
@@ -79,6 +82,7 @@ def keeper_of_keys(
     token: str = "",
     ca: str = "",
     insecure: bool = False,
+    project: str = "",
     *,
     folder: Path | None = None,
     environment: Mapping[str, str] = os.environ,
@@ -92,7 +96,7 @@ def keeper_of_keys(
     home = next((place for place in places if _is_ours(place / "admin-url")), None)
     noted = _noted(home, "admin-url")
     if not gateway and (url or environment.get("HOLDFAST_URL") or not noted):
-        found = server(url, token, ca, insecure, folder=folder, environment=environment)
+        found = server(url, token, ca, insecure, project, folder=folder, environment=environment)
         there = next((place for place in places if place.is_dir()), None)
         if url or environment.get("HOLDFAST_URL") or there is None:
             return found

@@ -327,7 +327,8 @@ class Term:
                 case Append(entries=entries):
                     self._appending = True
                     before = self.now
-                    self.written = await self.store.append(self.generation, self.written, entries)
+                    project_of = self.mind.world.project_of
+                    self.written = await self.store.append(self.generation, self.written, entries, project_of)
                     self.policy = self.mind.world.policy
                     self.metrics.journal_seconds.observe((self.now - before) / 1000)
                     self.metrics.journalled(entries)

@@ -18,17 +18,20 @@ from holdfast.model.workload import Workload
 from holdfast.model.world import World
 
 
-def problems(world: World, applied: Iterable[Workload]) -> Iterator[str]:
+def problems(
+    world: World, applied: Iterable[Workload], visible: Iterable[str] | None = None
+) -> Iterator[str]:
     """What keeps these from being applied together. A name that a workload waits for already may be gone: the
-    same file can be applied again."""
+    same file can be applied again. `visible`: names that are there for whoever applies them; None: all."""
     new = {workload.name: workload for workload in applied}
     waits = {workload.name: workload.after for workload in (world.workloads | new).values()}
+    there = waits.keys() if visible is None else new.keys() | set(visible)
     told: set[str] = set()
     for name, workload in new.items():
         old = world.workloads.get(name)
         for other in workload.after:
-            if other not in waits and (old is None or other not in old.after):
-                hint = did_you_mean(other, waits.keys() - {name})
+            if other not in there and (old is None or other not in old.after):
+                hint = did_you_mean(other, there - {name})
                 yield f"{name}.after: there is no workload {other}{f'. {hint}' if hint else ''}"
         found = circle(waits, name)
         if found and name not in told:

@@ -22,10 +22,11 @@ from holdfast.model.course import Course
 from holdfast.model.lease import surely_over
 from holdfast.model.replica import Phase, Slot
 from holdfast.model.units import Instant
-from holdfast.model.workload import Job, Version, Workload
+from holdfast.model.workload import DEFAULT_PROJECT, Job, Version, Workload
 from holdfast.model.world import World
 
 VERSIONS_KEPT = 10
+GONE_KEPT = 10_000
 
 
 def applied(world: World, workload: Workload, at: Instant) -> None:
@@ -35,6 +36,7 @@ def applied(world: World, workload: Workload, at: Instant) -> None:
     if old is not None and type(old.shape) is not type(workload.shape):
         return
     index.put_workload(world, workload)
+    _note_project(world, workload)
     _look_when_leases_are_over(world, workload, at)
     if workload.name not in world.mixed:
         world.losses.pop(workload.name, None)
@@ -54,6 +56,21 @@ def applied(world: World, workload: Workload, at: Instant) -> None:
         for slot in _slots(world, workload.name):
             if slot.failures or slot.phase is Phase.FAILED:
                 _open(world, slot, at)
+
+
+def _note_project(world: World, workload: Workload) -> None:
+    """Whose a name is stays known when its workload is gone: its last lines of history are that project's. Of
+    names that are gone so many are kept, the latest."""
+    name, known = workload.name, world.project_of
+    if known.get(name, DEFAULT_PROJECT) == workload.project:
+        return
+    known = {other: project for other, project in known.items() if other != name}
+    if workload.project != DEFAULT_PROJECT:
+        known[name] = workload.project
+    gone = [other for other in known if other not in world.workloads]
+    for other in gone[: max(0, len(gone) - GONE_KEPT)]:
+        del known[other]
+    world.project_of = known
 
 
 def deleted(world: World, name: str) -> None:

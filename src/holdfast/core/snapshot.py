@@ -102,6 +102,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     fleet: list[str] = []  # noted of the fleet as a whole; all single entries are looked at anew
     tranches: dict[str, Tranche] = {}
     tranches_of: int = 0
+    project_of: dict[str, str] = {}
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -151,6 +152,7 @@ def dump(world: World) -> bytes:
         versions=world.versions,
         tranches=world.tranches,
         tranches_of=world.tranches_of,
+        project_of=world.project_of,
         lines={name: list(getattr(world, name)) for name in LINES},
         lines_by_name={name: _long(getattr(world, name)) for name in LINES_BY_NAME},
         rows=_rows(world.room),
@@ -217,7 +219,7 @@ def _rebuilt(saved: Saved) -> World:
     world.outcomes = {known.workload: known for known in saved.outcomes}
     world.keys = {key.id: key for key in saved.keys}
     world.limits, world.drawn = saved.limits, saved.drawn
-    world.versions = saved.versions
+    world.versions, world.project_of = saved.versions, saved.project_of
     world.tranches, world.tranches_of = saved.tranches, saved.tranches_of
     for workload in saved.workloads:
         index.put_workload(world, workload)

@@ -6,11 +6,15 @@ where the entry itself says them, so that a store can file it without knowing wh
 
 A line is a function of its entry alone. To look up in the world on which node a stopped replica was, or to
 leave out what was said a moment ago, would make a line depend on when it was written, and a history that is
-built again from the journal would differ. Whoever wants less (the simulator's transcript does) leaves out.
+built again from the journal would differ. (Its project comes from outside: it does not change what is said,
+but who may read it.) Whoever wants less (the simulator's transcript does) leaves out.
 """
 
 import re
+from collections.abc import Mapping
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from holdfast.model import action as do
 from holdfast.model import event as ev
@@ -31,13 +35,21 @@ BOOKKEEPING = (do.AskProvider, do.ListPool, do.ListOffers, do.AddSlot, do.Remove
 ASKED = "asked to stop: "
 SIGNAL = re.compile(r"signal (\d+)")
 TURNS = ("paused", "resumed")
+NOTHING: Mapping[str, str] = {}
 CHANGES_TOLD = 8
 CHANGE_LENGTH = 120
 SIGNALS = {"1": "SIGHUP", "2": "SIGINT", "6": "SIGABRT", "9": "SIGKILL", "11": "SIGSEGV", "15": "SIGTERM"}
 
 
-def lines(seq: int, entry: Entry) -> tuple[Told, ...]:
-    """The lines of the journal's entry number `seq`."""
+def lines(seq: int, entry: Entry, project_of: Mapping[str, str] = NOTHING) -> tuple[Told, ...]:
+    """The lines of the journal's entry number `seq`. `project_of`: of workloads, but for the default one."""
+    told = _lines(seq, entry)
+    if not project_of:
+        return told
+    return tuple(replace(line, project=project_of.get(line.workload, "")) for line in told)
+
+
+def _lines(seq: int, entry: Entry) -> tuple[Told, ...]:
     if isinstance(entry, Plan):
         actions = (a for a in entry.actions if not isinstance(a, BOOKKEEPING))
         return (

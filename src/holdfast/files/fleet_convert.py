@@ -8,7 +8,7 @@ from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.program import Program
 from holdfast.model.resources import GPU, Resources
-from holdfast.model.workload import Job, Needs, Service, Shape, Sweep, Training, Workload
+from holdfast.model.workload import DEFAULT_PROJECT, Job, Needs, Service, Shape, Sweep, Training, Workload
 
 SHARED = tuple(OfferForm.model_fields.keys() & PoolFields.model_fields.keys() - {"name"})
 
@@ -69,7 +69,14 @@ def explicit_offer(pool: PoolFields, offer: OfferForm) -> Offer:
     return Offer(offer.name, place, _capacity(alike), alike.price, alike.spot)
 
 
-def workload(form: WorkloadFields, program: Program | None = None, *, paused: bool = False) -> Workload:
+def workload(
+    form: WorkloadFields,
+    program: Program | None = None,
+    *,
+    paused: bool = False,
+    project: str = DEFAULT_PROJECT,
+) -> Workload:
+    """`project`: of one that names none."""
     return Workload(
         name=form.name,
         shape=shape(form),
@@ -82,6 +89,7 @@ def workload(form: WorkloadFields, program: Program | None = None, *, paused: bo
         after=form.after,
         paused=paused,
         program=program,
+        project=form.project or project,
     )
 
 

@@ -114,7 +114,10 @@ class PoolFields(Strict):
 
 
 class WorkloadFields(Strict):
-    name: Annotated[str, IDENTITY] = Field(description="unique")
+    name: Annotated[str, IDENTITY] = Field(description="unique in the fleet, whatever its project")
+    project: Annotated[str, IDENTITY] = Field(
+        "", description="whose it is, for life; the token's own, or `default`"
+    )
     kind: Annotated[Kind, choice(Kind)] = Field(Kind.SERVICE, description="what it is")
     replicas: Annotated[int | None, whole(1, example=3)] = Field(None, description="service: copies; 1")
     availability: Annotated[float | None, SHARE] = Field(

@@ -25,7 +25,7 @@ from holdfast.files.yaml_load import Document
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.program import Program
-from holdfast.model.workload import Workload
+from holdfast.model.workload import DEFAULT_PROJECT, Workload
 
 Wanted = Workload | Pool | Policy
 EMPTY = Problem("", "expected at least one document, got an empty file", "Try: kind: service")
@@ -59,8 +59,9 @@ def read(path: Path) -> list[Wanted]:
     return documents(load.text(path, "YAML", PATTERNS), str(path))
 
 
-def documents(text: str, name: str) -> list[Wanted]:
-    """What the text asks for, in its order. FileProblem: everything that is wrong with it."""
+def documents(text: str, name: str, project: str = DEFAULT_PROJECT) -> list[Wanted]:
+    """What the text asks for, in its order. FileProblem: everything that is wrong with it. `project`: of
+    workloads that name none."""
     found = yaml_load.documents(text, name, TEXTS)
     if not found:
         raise FileProblem(name, [EMPTY])
@@ -74,7 +75,7 @@ def documents(text: str, name: str) -> list[Wanted]:
     problems += _together(found, forms, places)
     if problems:
         raise FileProblem(name, sorted(problems, key=lambda problem: problem.line))
-    return [_wanted(form.form) for form in forms]
+    return [_wanted(form.form, project) for form in forms]
 
 
 def _placed(problem: Problem, place: str, document: Document) -> Problem:
@@ -162,11 +163,11 @@ def _policy(data: dict[str, object]) -> _Read:
     return _Read(read, list(policy_checks.problems(read)), frozenset())
 
 
-def _wanted(form: WorkloadDocument | PoolDocument | Policy) -> Wanted:
+def _wanted(form: WorkloadDocument | PoolDocument | Policy, project: str) -> Wanted:
     match form:
         case WorkloadDocument():
             program = Program(form.command, form.env, form.workdir, form.ready, form.alive, form.tell)
-            return fleet_convert.workload(form, program, paused=form.paused)
+            return fleet_convert.workload(form, program, paused=form.paused, project=project)
         case PoolDocument():
             return _pool(form)
         case _:

@@ -20,7 +20,7 @@ from holdfast.files.workload_forms import SHELL, WorkloadDocument
 from holdfast.model.program import Probe, Program
 from holdfast.model.resources import Resources
 from holdfast.model.scale import Scale, Window
-from holdfast.model.workload import Job, Needs, Service, Shape, Sweep, Training, Workload
+from holdfast.model.workload import DEFAULT_PROJECT, Job, Needs, Service, Shape, Sweep, Training, Workload
 
 Fields = dict[str, Any]
 MINUTES_OF_DAY = 24 * 60
@@ -56,6 +56,7 @@ def fields(workload: Workload) -> Fields:
     told = {
         "kind": kind(workload.shape),
         "name": workload.name,
+        "project": workload.project if workload.project != DEFAULT_PROJECT else "",
         **_shape(workload.shape),
         **_program(workload.program),
         **_needs(needs),

@@ -4,6 +4,8 @@ import msgspec
 
 from holdfast.model.units import Instant
 
+VERDICT = "verdict"
+
 
 class Told(msgspec.Struct, frozen=True):
     """A plan has a line for each action; an event has one, or none if nobody would want to read it."""
@@ -16,3 +18,4 @@ class Told(msgspec.Struct, frozen=True):
     node: str = ""
     workload: str = ""
     actor: str = ""  # who wanted it, of what somebody did
+    project: str = ""  # of its workload; empty: the default one

@@ -10,6 +10,8 @@ from holdfast.model.resources import Resources
 from holdfast.model.scale import Scale
 from holdfast.model.units import MINUTE, SECOND, Instant, Millis
 
+DEFAULT_PROJECT = "default"  # of workloads that name none
+
 
 class Mix(msgspec.Struct, frozen=True):
     """A service on spot, with on demand where spot cannot be had."""
@@ -109,6 +111,7 @@ class Workload(msgspec.Struct, frozen=True):
     paused: bool = False
     program: Program | None = None  # none: only in a simulation, where programs are pretended
     version: int = 1  # rises with every change of what the program is; a service rolls to it
+    project: str = DEFAULT_PROJECT  # whose it is, for life
 
     @property
     def exclusive(self) -> bool:

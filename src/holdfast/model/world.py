@@ -92,9 +92,12 @@ class World:
         self.losses: dict[str, Losses] = {}  # by service, if it is on a mix of spot and on demand
         self.accounts: dict[str, Account] = {}  # by pool: what its nodes cost
         self.orphans: dict[str, str] = {}  # listed by a provider, unknown to us: node -> pool
-        # of the gateways; these two are replaced whole when they change, so that it is seen at a glance
+        # these three are replaced whole when they change, so that it is seen at a glance
         self.keys: dict[str, Key] = {}
         self.limits: dict[str, Limits] = {}  # by scope, but for those of single keys, which say them
+        self.project_of: dict[
+            str, str
+        ] = {}  # workloads of other projects than the default, also deleted ones
         self.drawn: dict[str, int] = {}  # of budgets: by scope
         self.tranches: dict[str, Tranche] = {}  # of limits a minute: by counter; of others nothing is lent
         self.tranches_of = 0  # the generation that last said so

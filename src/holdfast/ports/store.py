@@ -1,5 +1,6 @@
 """Where the journal is kept, and who may write it."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -9,6 +10,7 @@ from holdfast.model.plan import Plan
 from holdfast.model.told import Told
 from holdfast.model.units import MINUTE, Instant, Millis
 
+NOTHING: Mapping[str, str] = {}
 TAILS_BYTES_MAX = 64 << 20  # of all tails; the oldest go first
 TAIL_COSTS = 4 << 10  # bytes that each counts besides its own
 ABSENT_MS: Millis = 1 * MINUTE  # a control plane that has not announced itself for so long is gone
@@ -58,9 +60,16 @@ class Store(Protocol):
     async def leader(self) -> Leadership:
         """Who leads, without asking to."""
 
-    async def append(self, generation: int, expected: int, entries: tuple[Event | Plan, ...]) -> int:
+    async def append(
+        self,
+        generation: int,
+        expected: int,
+        entries: tuple[Event | Plan, ...],
+        project_of: Mapping[str, str] = NOTHING,
+    ) -> int:
         """All or nothing, durable when it returns the new length. Fenced if another generation leads, or
-        if the journal is not `expected` entries long."""
+        if the journal is not `expected` entries long. `project_of`: whose the workloads are that lines of
+        history are about, but for those of the default project; nobody changes it afterwards."""
 
     async def read(self, since: int = 0, limit: int = 0) -> tuple[Event | Plan, ...]:
         """The entries after the first `since`, at most `limit` of them (0: all)."""
@@ -80,13 +89,15 @@ class Store(Protocol):
         *,
         node: str = "",
         workload: str = "",
+        project: str = "",
         since: int = 0,
         before: int = 0,
         since_at: Instant = 0,
         until_at: Instant = 0,
         limit: int = 100,
     ) -> tuple[Told, ...]:
-        """Lines about a node or a workload (or all), in order, of entries after number `since` and before
+        """Lines about a node or a workload (or all), and of one project alone (and what is judged of nodes,
+        which all may know), in order, of entries after number `since` and before
         number `before` (0: the end), and from the instant `since_at` on to before `until_at` (0: no bound):
         the newest `limit` of them, or, if only `since` is given, the oldest. Lines of one entry are not torn
         apart."""

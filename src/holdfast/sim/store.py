@@ -1,15 +1,24 @@
 """The store's twin: a journal in memory, with the same fencing and with crash points."""
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from holdfast.core.tell import lines
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
-from holdfast.model.told import Told
+from holdfast.model.told import VERDICT, Told
 from holdfast.model.units import NEVER, Instant, Millis
+from holdfast.model.workload import DEFAULT_PROJECT
 from holdfast.ports.errors import Fenced, NotFound, OutcomeUnknown, Unreachable
-from holdfast.ports.store import ABSENT_MS, TAIL_COSTS, TAILS_BYTES_MAX, Leadership, Snapshot, Tail
+from holdfast.ports.store import (
+    ABSENT_MS,
+    NOTHING,
+    TAIL_COSTS,
+    TAILS_BYTES_MAX,
+    Leadership,
+    Snapshot,
+    Tail,
+)
 
 SNAPSHOTS_KEPT = 2
 
@@ -24,6 +33,7 @@ class SimStore:
     def __init__(self, clock: Callable[[], Instant]) -> None:
         self.clock = clock
         self.entries: list[Event | Plan] = []
+        self.owners: dict[int, Mapping[str, str]] = {}  # by entry
         self.snapshots: list[Snapshot] = []  # the oldest first
         self.held = Leadership("", 0, 0)  # as it was granted: what is left of it is told by `until`
         self.until: Instant = 0
@@ -67,13 +77,21 @@ class SimStore:
 
     # the journal
 
-    async def append(self, generation: int, expected: int, entries: tuple[Event | Plan, ...]) -> int:
+    async def append(
+        self,
+        generation: int,
+        expected: int,
+        entries: tuple[Event | Plan, ...],
+        project_of: Mapping[str, str] = NOTHING,
+    ) -> int:
         self._guard(generation)
         if expected != len(self.entries):
             raise Fenced(f"the journal has {len(self.entries)} entries, not {expected}")
         crash, self.crash = self.crash, CrashPoint.NONE
         if crash is CrashPoint.BEFORE:
             raise OutcomeUnknown("the store went away while writing")
+        if project_of:
+            self.owners |= dict.fromkeys(range(expected + 1, expected + len(entries) + 1), project_of)
         self.entries.extend(entries)
         if crash is CrashPoint.AFTER:
             raise OutcomeUnknown("the store went away while answering")
@@ -112,6 +130,7 @@ class SimStore:
         *,
         node: str = "",
         workload: str = "",
+        project: str = "",
         since: int = 0,
         before: int = 0,
         since_at: Instant = 0,
@@ -124,6 +143,7 @@ class SimStore:
             line
             for line in self._told(since, before)
             if node in ("", line.node) and workload in ("", line.workload) and since_at <= line.at < until
+            if not project or _of_project(line, project)
         ]
         before = before or int(bool(since_at or until_at))  # the newest, then
         if limit and len(told) > limit:
@@ -150,7 +170,7 @@ class SimStore:
     def _told(self, since: int, before: int) -> Iterator[Told]:
         since = max(since, self.pruned)
         for seq, entry in enumerate(self.entries[since : before - 1 if before else None], since + 1):
-            yield from lines(seq, entry)
+            yield from lines(seq, entry, self.owners.get(seq, NOTHING))
 
     def _leadership(self) -> Leadership:
         held = self.held
@@ -165,3 +185,9 @@ class SimStore:
     def _answer(self) -> None:
         if self.down:
             raise Unreachable("the store does not answer")
+
+
+def _of_project(line: Told, project: str) -> bool:
+    if not line.workload:
+        return line.kind == VERDICT
+    return (line.project or DEFAULT_PROJECT) == project

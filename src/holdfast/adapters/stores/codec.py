@@ -4,7 +4,7 @@ The text is JSON with the name of the entry's type in it (see `schema` for why).
 one: a batch as one array is no quicker, and could not say which of them is damaged.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +26,9 @@ class Unreadable(PortError):
     """The journal holds what is no entry of ours: restore it from a backup, or upgrade."""
 
 
-def rows_of(after: int, entries: Iterable[Entry]) -> tuple[list[Row], list[Row]]:
+def rows_of(
+    after: int, entries: Iterable[Entry], project_of: Mapping[str, str]
+) -> tuple[list[Row], list[Row]]:
     """Rows of the journal and of the history for entries that come after the first `after`."""
     written, told = [], []
     for seq, entry in enumerate(entries, after + 1):
@@ -35,10 +37,10 @@ def rows_of(after: int, entries: Iterable[Entry]) -> tuple[list[Row], list[Row]]
         except UnicodeEncodeError as error:
             raise Denied(f"a {type(entry).__name__} has text that is not Unicode: {error.reason}") from None
         written.append({"seq": seq, "at": entry.at, "body": body})
-        for number, line in enumerate(lines(seq, entry)):
+        for number, line in enumerate(lines(seq, entry, project_of)):
             told.append({"line": number, **asdict(line)})
     for row in told:
-        for name in ("subject", "text", "node", "workload", "actor"):
+        for name in ("subject", "text", "node", "workload", "actor", "project"):
             row[name] = storable(row[name])
     return written, told
 

@@ -4,9 +4,10 @@ One implementation for every database: see `schema` for how an append is fenced,
 means. The rows are made before the transaction begins, so that it is as short as it can be.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, delete, func, insert, select, update
@@ -17,10 +18,11 @@ from holdfast.adapters.stores.schema import head, history, journal, planes, snap
 from holdfast.adapters.stores.tails import find_tail, forget_tails, keep_tails
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
-from holdfast.model.told import Told
+from holdfast.model.told import VERDICT, Told
 from holdfast.model.units import NEVER, Instant, Millis
+from holdfast.model.workload import DEFAULT_PROJECT
 from holdfast.ports.errors import Fenced, NotFound
-from holdfast.ports.store import ABSENT_MS, Leadership, Snapshot, Tail
+from holdfast.ports.store import ABSENT_MS, NOTHING, Leadership, Snapshot, Tail
 
 Condition = ColumnElement[bool]
 
@@ -126,9 +128,15 @@ class SqlStore:
 
     # the journal
 
-    async def append(self, generation: int, expected: int, entries: tuple[Event | Plan, ...]) -> int:
+    async def append(
+        self,
+        generation: int,
+        expected: int,
+        entries: tuple[Event | Plan, ...],
+        project_of: Mapping[str, str] = NOTHING,
+    ) -> int:
         def make() -> Callable[[Connection], int]:
-            return partial(_append, generation, expected, *rows_of(expected, entries))
+            return partial(_append, generation, expected, *rows_of(expected, entries, project_of))
 
         return await self.database.make_and_write(make, len(entries) / ENTRIES_A_SECOND)
 
@@ -190,6 +198,7 @@ class SqlStore:
         *,
         node: str = "",
         workload: str = "",
+        project: str = "",
         since: int = 0,
         before: int = 0,
         since_at: Instant = 0,
@@ -204,10 +213,24 @@ class SqlStore:
             about.append(history.c.node == storable(node))
         if workload:
             about.append(history.c.workload == storable(workload))
+        if project:
+            about.append(_of_project(project))
         about += _between(about, since, before, limit)
         asked = select(history).where(*about).order_by(history.c.seq, history.c.line)
         rows = await self.database.read(lambda connection: connection.execute(asked).all(), crowd=True)
-        return tuple(Told(r.seq, r.at, r.kind, r.subject, r.text, r.node, r.workload, r.actor) for r in rows)
+        return tuple(_told(row) for row in rows)
+
+
+def _told(row: Any) -> Told:
+    about = row.node, row.workload, row.actor, row.project
+    return Told(row.seq, row.at, row.kind, row.subject, row.text, *about)
+
+
+def _of_project(project: str) -> Condition:
+    """Lines of its workloads, and verdicts on nodes."""
+    kept = "" if project == DEFAULT_PROJECT else storable(project)
+    own = (history.c.project == kept) & (history.c.workload != "")
+    return own | ((history.c.workload == "") & (history.c.kind == VERDICT))
 
 
 def _numbers(since_at: Instant, until_at: Instant, connection: Connection) -> tuple[int, int]:

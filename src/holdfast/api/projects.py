@@ -1,0 +1,142 @@
+"""What may a token with a project see and do?
+
+The rule: of workloads, those of its project, and what is not its own is not there (404, not 403: a name that
+is refused would tell that there is such a thing). Names are unique in the fleet, so one that is taken is
+refused without saying by whom. Of nodes it sees names, places, sizes and states, for its work has to run
+somewhere, and of what runs there only its own. Whatever else is about the whole fleet (orders to nodes,
+money, keys of gateways, the capacity report, metrics) takes a token without a project.
+
+A route is closed to such tokens unless it is in OPEN: whoever writes a new one must say that it looks at the
+project.
+
+Reasons are made by the core, which knows no secrets between projects, and name other workloads ("preempted by
+...", "its room went to ..."). Those names are veiled here: a word that is the name of a workload, slot or
+replica of another project is replaced. Refused: to have the core write two reasons for everything.
+"""
+
+import re
+
+from msgspec.structs import replace
+
+from holdfast.api import shapes
+from holdfast.api.problems import Refused, unknown
+from holdfast.core.preview import Preview
+from holdfast.model.workload import Workload
+from holdfast.model.world import World
+
+HEADER = "Holdfast-Project"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:/\d+(?:\.\d+)?)?")
+ANOTHER = "another workload"
+TOKEN = "take a token without a project, which an admin makes"
+
+# Routes by the names of their functions: each looks at the project of whoever asks.
+OPEN = frozenset(
+    {
+        *("status", "nodes", "node", "pools", "offers", "workloads", "workload", "replicas", "findings"),
+        *("apply", "plan", "delete_workload", "scale", "signals", "pause", "resume"),
+        *("retry", "restart", "rollback", "versions", "spec"),
+        *("events", "explained", "log"),
+    }
+)
+
+
+def chosen(own: str, header: str) -> str:
+    """The project of a request: the token's own, or the one it names; empty: all."""
+    if header and not NAME.fullmatch(header):
+        hint = "a name of letters, digits, - and _, at most 63 long"
+        raise Refused(422, f"the header {HEADER} is no name of a project", hint)
+    if own and header not in ("", own):
+        raise Refused(403, f"the token is for the project {own}, not for {header}", "leave out --project")
+    return own or header
+
+
+class Projects:
+    """The world as a project sees it; an empty one sees all."""
+
+    def __init__(self, world: World, project: str) -> None:
+        self.world, self.project = world, project
+
+    def sees(self, workload: str) -> bool:
+        found = self.world.workloads.get(workload)
+        return found is not None and self.project in ("", found.project)
+
+    def sees_replica(self, id: str) -> bool:
+        return self.sees(id.rpartition("/")[0])
+
+    def names(self) -> list[str]:
+        return [name for name in self.world.workloads if self.sees(name)]
+
+    def workload(self, name: str) -> Workload:
+        """Refused: there is none."""
+        if not self.sees(name):
+            raise unknown("workload", name, self.names())
+        return self.world.workloads[name]
+
+    def node(self, of: shapes.Node | None) -> shapes.Node | None:
+        if of is None or not self.project:
+            return of
+        return replace(of, replicas=[id for id in of.replicas if self.sees_replica(id)])
+
+    def shown(self, of: shapes.Workload | None) -> shapes.Workload | None:
+        if of is None or not self.project:
+            return of
+        seats = [replace(seat, why=self.veiled(seat.why)) for seat in of.seats]
+        return replace(of, why=self.veiled(of.why), seats=seats)
+
+    def finding(self, of: shapes.Finding) -> shapes.Finding:
+        """Evidence is made of what runs there, whosever it is."""
+        return replace(of, evidence="", remedy=self.veiled(of.remedy)) if self.project else of
+
+    def line(self, of: shapes.Line) -> shapes.Line:
+        return replace(of, text=self.veiled(of.text)) if self.project else of
+
+    def preview(self, of: Preview) -> Preview:
+        """The steps of its own workloads, and the nodes that are launched."""
+        if not self.project:
+            return of
+        steps = (s for s in of.steps if self.sees(s.subject.partition("/")[0]) or s.action == "LaunchNode")
+        return Preview(
+            tuple(replace(s, text=self.veiled(s.text), why=self.veiled(s.why)) for s in steps),
+            tuple(map(self.veiled, (text for text in of.pending if not self._of_another(text)))),
+            tuple(map(self.veiled, (text for text in of.cautions if not self._of_another(text)))),
+        )
+
+    def veiled(self, text: str) -> str:
+        """Without the names of what is not its own."""
+        if not self.project:
+            return text
+        return WORD.sub(lambda word: ANOTHER if self._foreign(word[0]) else word[0], text)
+
+    def _of_another(self, text: str) -> bool:
+        first = WORD.match(text)
+        return first is not None and self._foreign(first[0])
+
+    def _foreign(self, word: str) -> bool:
+        name = word.partition("/")[0]
+        if name in self.world.workloads:
+            return not self.sees(name)
+        return "/" in word and self.world.project_of.get(name, self.project) != self.project
+
+
+def check_wanted(project: str, wanted: object) -> None:
+    """Refused: this document is not for a token with a project."""
+    if not project:
+        return
+    if not isinstance(wanted, Workload):
+        kind = type(wanted).__name__.lower()
+        raise Refused(403, f"a {kind} is of the whole fleet, and the project is {project}", TOKEN)
+    if wanted.project != project:
+        what = f"{wanted.name} names the project {wanted.project}, and the project is {project}"
+        raise Refused(403, what, "nothing was changed; leave out `project`")
+
+
+def check_name(project: str, old: Workload | None, new: Workload) -> None:
+    """A workload stays in its project."""
+    if old is None or old.project == new.project:
+        return
+    if project and old.project != project:
+        hint = "names are unique in the fleet; nothing was changed: take another"
+        raise Refused(409, f"the name {new.name} is taken", hint)
+    what = f"{new.name} is of the project {old.project} and stays there"
+    raise Refused(409, what, f"nothing was changed; say `project: {old.project}`, or delete it first")

@@ -1,0 +1,192 @@
+"""Projects: what a token with a project sees and may do, and what is not its own is not there."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.api import projects
+from holdfast.api.access import Access
+from holdfast.api.app import ROUTERS
+from holdfast.api.gate import Open
+from holdfast.api.projects import Projects
+from holdfast.model.workload import Service, Workload
+from holdfast.model.world import World
+from holdfast.ports.registry import Role, Token
+from holdfast.wire.identity import hashed
+from tests.planes import until, within
+from tests.served import WEB, YAML, Served, answered, bearer, served
+
+THEIRS = "kind: service\nname: secret-thing\nreplicas: 2\ncommand: [serve, theirs]\n"
+MINE = "kind: service\nname: web\nreplicas: 1\ncommand: [serve, mine]\n"
+JOB = "kind: job\nname: once\ncommand: [run]\n"
+
+
+async def member(api: Served, project: str, role: Role = Role.OPERATOR) -> dict[str, str]:
+    secret = f"{project}-{role}"
+    token = Token(f"t-{project}-{role}", hashed(secret), role, note=project, project=project)
+    await api.world.registry.add(token)
+    return bearer(secret)
+
+
+async def apply(api: Served, text: str, headers: dict[str, str], status: int = 200) -> Any:
+    return answered(await api.client.post("/v1/apply", content=text, headers={**YAML, **headers}), status)
+
+
+async def two_projects(api: Served) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """An admin; a member of vision, with `web`; and one of sound, with `secret-thing`."""
+    admin = await api.token(Role.ADMIN)
+    vision, sound = await member(api, "vision"), await member(api, "sound")
+    await apply(api, MINE, vision)
+    await apply(api, THEIRS, sound)
+    world = api.plane.world
+    await until(lambda: {r.workload for r in world.replicas.values()} == {"web", "secret-thing"})
+    return admin, vision, sound
+
+
+async def test_a_workload_is_of_the_project_of_the_token_that_applied_it() -> None:
+    async with served("n1", access=Access()) as api:
+        admin, vision, _ = await two_projects(api)
+        found = await api.get("/v1/workloads", headers=admin)
+        assert {one["name"]: one["project"] for one in found} == {"web": "vision", "secret-thing": "sound"}
+        assert [one["name"] for one in await api.get("/v1/workloads", headers=vision)] == ["web"]
+        chosen = {**admin, projects.HEADER: "sound"}
+        assert [one["name"] for one in await api.get("/v1/workloads", headers=chosen)] == ["secret-thing"]
+        await apply(api, JOB, admin)
+        assert api.plane.world.workloads["once"].project == "default"
+
+
+async def test_a_token_with_a_project_reads_nothing_of_another() -> None:
+    async with served("n1", access=Access()) as api:
+        _, vision, _ = await two_projects(api)
+        replica = next(id for id, r in api.plane.world.replicas.items() if r.workload == "secret-thing")
+        for path in (
+            *("/v1/status", "/v1/nodes", "/v1/nodes/n1", "/v1/workloads", "/v1/replicas"),
+            *("/v1/replicas?node=n1", "/v1/findings", "/v1/events", "/v1/events?since=0", "/v1/pools"),
+            *("/v1/events?workload=secret-thing", "/v1/events?node=n1", "/v1/explain/workload?name=web"),
+        ):
+            answer = await api.client.get(path, headers=vision)
+            assert answer.status_code == 200, path
+            assert "secret" not in answer.text, path
+        for path in (
+            "/v1/workloads/secret-thing",
+            "/v1/workloads/secret-thing/versions",
+            "/v1/workloads/secret-thing/spec",
+            "/v1/explain/workload?name=secret-thing",
+            f"/v1/explain/replica?name={replica}",
+            f"/v1/log?replica={replica}",
+        ):
+            problem = await api.get(path, 404, headers=vision)
+            assert problem["hint"] in ("There is: web", "Did you mean: web") or "web/0" in problem["hint"], (
+                path
+            )
+        assert [one["name"] for one in (await api.get("/v1/status", headers=vision))["nodes"]] == ["n1"]
+
+
+async def test_a_token_with_a_project_changes_nothing_of_another() -> None:
+    async with served("n1", access=Access()) as api:
+        _, vision, _ = await two_projects(api)
+        before = api.plane.world.workloads["secret-thing"]
+        for order in ("pause", "resume", "retry", "restart", "rollback"):
+            await api.post(f"/v1/workloads/secret-thing/{order}", status=404, headers=vision)
+        await api.post("/v1/workloads/secret-thing/scale", {"count": 0}, 404, headers=vision)
+        await api.post("/v1/workloads/secret-thing/signals", {"signals": {"queue": 1}}, 404, headers=vision)
+        answered(await api.client.delete("/v1/workloads/secret-thing", headers=vision), 404)
+        taken = await apply(api, THEIRS, vision, 409)
+        assert taken["detail"] == "the name secret-thing is taken"
+        assert "sound" not in str(taken)
+        await apply(api, THEIRS + "project: sound\n", vision, 403)
+        waits = await apply(api, JOB + "after: [secret-thing]\n", vision, 422)
+        assert waits["problems"] == ["once.after: there is no workload secret-thing. There is: web"]
+        assert api.plane.world.workloads["secret-thing"] is before
+
+
+async def test_a_token_with_a_project_orders_nothing_of_the_whole_fleet() -> None:
+    async with served("n1", access=Access()) as api:
+        _, vision, _ = await two_projects(api)
+        for document in ("kind: policy\nleases:\n  lease: 45s\n", "kind: pool\nname: p\nprovider: join\n"):
+            answered(await api.client.post("/v1/apply", content=document, headers={**YAML, **vision}), 403)
+            answered(await api.client.post("/v1/plan", content=document, headers={**YAML, **vision}), 403)
+        for path in ("/v1/spend", "/v1/capacity", "/v1/keys", "/v1/limits", "/metrics", "/v1/keys/report"):
+            answered(await api.client.get(path, headers=vision), 403)
+        for kind, name in (("node", "n1"), ("pool", "fleet")):
+            await api.get(f"/v1/explain/{kind}?name={name}", 403, headers=vision)
+        for path in ("/v1/nodes/n1/drain", "/v1/nodes/n1/cordon", "/v1/brake/release"):
+            await api.post(path, status=403, headers=vision)
+        await api.get("/v1/workloads", 403, headers={**vision, projects.HEADER: "sound"})
+        await api.get("/v1/workloads", 422, headers={**vision, projects.HEADER: "no spaces"})
+
+
+def test_a_new_route_is_closed_to_tokens_with_a_project() -> None:
+    names = {route.name for router in ROUTERS for route in router.routes if isinstance(route, Open)}
+    assert names >= projects.OPEN, "renamed: it would be closed"
+
+
+async def test_a_plan_shows_the_steps_of_its_own_project_alone() -> None:
+    async with served("n1", access=Access()) as api:
+        _, vision, _ = await two_projects(api)
+        big = THEIRS.replace("secret-thing", "web").replace("replicas: 2", "replicas: 90")
+        found = answered(await api.client.post("/v1/plan", content=big, headers={**YAML, **vision}), 200)
+        assert found["steps"]
+        assert found["pending"]
+        assert "secret" not in str(found)
+
+
+async def test_the_stream_of_a_project_has_its_own_lines_also_those_after_the_end() -> None:
+    async with served("n1", access=Access()) as api:
+        _, vision, sound = await two_projects(api)
+        stream = {**vision, "accept": "text/event-stream"}
+        async with api.client.stream("GET", "/v1/events?since=0", headers=stream) as response:
+            text = response.aiter_text()
+            seen = ""
+            answered(await api.client.delete("/v1/workloads/secret-thing", headers=sound), 200)
+            answered(await api.client.delete("/v1/workloads/web", headers=vision), 200)
+            while "deleted" not in seen:
+                seen += await within(anext(text))
+        assert '"subject":"web"' in seen
+        assert "secret" not in seen
+
+
+async def test_a_name_that_another_project_takes_over_does_not_show_what_was_before() -> None:
+    async with served("n1", access=Access()) as api:
+        _, vision, sound = await two_projects(api)
+        answered(await api.client.delete("/v1/workloads/secret-thing", headers=sound), 200)
+        await until(lambda: not api.plane.world.of_workload.get("secret-thing"))
+        await apply(api, THEIRS.replace("theirs", "mine now"), vision)
+        lines = await api.get("/v1/events?workload=secret-thing&limit=1000", headers=vision)
+        assert {line["actor"] for line in lines if line["kind"] == "user"} == {"vision"}
+        assert sum(line["text"] == "applied, version 1" for line in lines) == 1
+
+
+async def test_history_of_before_is_of_the_default_project() -> None:
+    async with served("n1", access=Access()) as api:
+        admin, default = await api.token(Role.ADMIN), await member(api, "default", Role.READ)
+        await apply(api, WEB, admin)
+        lines = await api.get("/v1/events?limit=1000", headers=default)
+        assert {line["workload"] for line in lines if line["kind"] == "user"} == {"web"}
+
+
+async def test_tokens_of_roles_for_the_whole_fleet_have_no_project() -> None:
+    async with served(access=Access()) as api:
+        admin = await api.token(Role.ADMIN)
+        for role in ("admin", "gateway", "join"):
+            await api.post("/v1/tokens", {"role": role, "project": "vision"}, 422, headers=admin)
+        made = await api.post("/v1/tokens", {"role": "read", "project": "vision"}, headers=admin)
+        (shown,) = [one for one in await api.get("/v1/tokens", headers=admin) if one["id"] == made["id"]]
+        assert shown["project"] == "vision"
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("preempts db/1.4 of lower priority", "preempts another workload of lower priority"),
+        ("waits for db, which failed", "waits for another workload, which failed"),
+        ("web/0.1 and db/0", "web/0.1 and another workload"),
+        ("db-2 is no workload", "db-2 is no workload"),
+    ],
+)
+def test_names_of_other_projects_are_veiled_in_reasons(text: str, seen: str) -> None:
+    world = World()
+    for name, project in (("web", "vision"), ("db", "sound")):
+        world.workloads[name] = Workload(name, Service(), project=project)
+    assert Projects(world, "vision").veiled(text) == seen
+    assert Projects(world, "").veiled(text) == text
