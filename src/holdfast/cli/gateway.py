@@ -33,9 +33,6 @@ def gateway(
     ca: Annotated[
         str, typer.Option("--ca", metavar="FILE", help="Who vouches for the control plane (PEM).")
     ] = "",
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Follow it over plain http, also on another machine.")
-    ] = False,
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="What the control plane calls it; machine:port.")
     ] = "",
@@ -56,7 +53,9 @@ def gateway(
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Plain http beyond this machine: TLS ends elsewhere."),
+        typer.Option(
+            "--insecure", help="Plain http beyond this machine: to be reached by, and to follow --control."
+        ),
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Only read the file, and say what is wrong.")
