@@ -171,11 +171,8 @@ async def test_whatever_a_hello_claims_the_term_goes_on(seed: int) -> None:
     async with world.plane() as plane:
         rogue, honest = await working(world, plane)
         term, signed = plane._term, rogue._hello
-        # A later leader is claimed by `obeyed`, and led above: see `control.claims`.
         odd = [
-            name
-            for name in Hello.__struct_fields__
-            if name not in ("node", "key", "signature", "instance", "obeyed")
+            name for name in Hello.__struct_fields__ if name not in ("node", "key", "signature", "instance")
         ]
         hints = typing.get_type_hints(Hello)
 

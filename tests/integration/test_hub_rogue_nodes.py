@@ -1,6 +1,8 @@
 """A node that is enrolled and lies: about the replicas of others, about its size, and at full speed."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from holdfast.model.finding import Finding, Severity
 from holdfast.model.resources import NODE_MAX, Resources
 from holdfast.model.workload import Job, Needs, Workload
 from holdfast.wire.address import REPLICA_PORTS
-from holdfast.wire.messages import Found, Reports
+from holdfast.wire.messages import Found, Hello, Reports
 from tests.planes import FLEET, World, apply, until, within
 
 SMALL = Needs(Resources(100, 64))
@@ -99,6 +101,46 @@ async def test_the_address_of_a_node_may_lie_inside_the_network_of_its_pool() ->
         await world.joined(plane, "n2")
         assert plane.world.nodes["n1"].address == "10.1.2.3"
         assert plane.world.nodes["n2"].address == "127.0.0.1"
+
+
+async def test_a_node_that_claims_to_have_obeyed_a_later_leader_ends_no_term_without_proof() -> None:
+    world = World()
+    async with world.plane() as plane:
+        agents: list[Any] = await world.joined(plane, "n1", "n2")
+        rogue, honest = agents
+        term, hello = plane._term, rogue._hello
+        for led, proof in (
+            (0, b""),
+            (9, b""),
+            (9, plane.hub.claims.proof(1)),
+            (1, plane.hub.claims.proof(1)),
+        ):
+            rogue._hello = partial(claiming, hello, obeyed=9, led=led, proof=proof)
+            rogue.hang_up()
+            await within(rogue.ended.wait())
+            await world.connect(rogue, plane)
+            await within(rogue.ended.wait())
+            assert rogue.refused is not None
+            assert rogue.refused.code == "ahead"
+        acks = honest.acks
+        await until(lambda: honest.acks > acks)
+        assert plane._term is term
+
+
+async def test_a_node_that_proves_to_have_obeyed_a_later_leader_is_led_above() -> None:
+    world = World()
+    async with world.plane() as plane:
+        agents: list[Any] = await world.joined(plane, "n1")
+        (agent,) = agents
+        agent._hello = partial(claiming, agent._hello, obeyed=9, led=9, proof=plane.hub.claims.proof(9))
+        agent.hang_up()
+        await within(agent.ended.wait())
+        await world.connect(agent, plane)
+        await until(lambda: plane.leading and plane.world.leader.generation > 9)
+
+
+def claiming(hello: Callable[[bytes], Hello], nonce: bytes, **claims: Any) -> Hello:
+    return replace(hello(nonce), **claims)
 
 
 async def test_findings_are_bounded_in_number_and_size_and_about_the_node_itself() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.control import mark
-from holdfast.control.claims import AGAIN_MS, JUMP_MAX, PAUSE_MS, Claims
+from holdfast.control.claims import Claims
 from holdfast.core import check, snapshot
 from holdfast.core.node import DesiredSet, NodeMachine, Wanted
 from holdfast.model import action as do
@@ -90,16 +90,16 @@ def test_a_node_goes_on_counting_its_sets_where_it_was_told_of_more() -> None:
     assert play.node("a").generation == 40
 
 
-def test_a_claim_is_believed_within_bounds_and_not_again_so_soon() -> None:
-    claims = Claims()
-    assert "not believed" in claims.doubt("liar", 1 << 60, 5, 0)
+def test_a_claim_to_have_obeyed_a_later_leader_is_believed_with_a_proof() -> None:
+    before, claims = Claims(b"the secret of the fleet"), Claims(b"the secret of the fleet")
+    proof = before.proof(9)
+    assert not claims.believed(1 << 60, 9, proof), "it obeyed one that it has no proof of"
+    assert not claims.believed(9, 9, b"")
+    assert not claims.believed(9, 10, proof)
+    assert not claims.believed(9, 9, Claims(b"another fleet").proof(9))
     assert claims.highest == 0
-    assert claims.doubt("a", 9, 5, 0) == ""
+    assert claims.believed(8, 9, proof)
     assert claims.highest == 9
-    assert "try again" in claims.doubt("b", 12, 10, PAUSE_MS - 1)
-    assert claims.doubt("b", 12, 10, PAUSE_MS) == ""
-    assert "not believed again" in claims.doubt("a", 13, 12, AGAIN_MS - 1)
-    assert claims.doubt("a", 13 + JUMP_MAX, 13, AGAIN_MS) == ""
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,8 @@ class Agent:
         self._ending.set()
 
     async def _meet(self, url: Url) -> None:
-        me = msgspec.structs.replace(self._me, address=await self._address())
+        led, proof = self._led()
+        me = msgspec.structs.replace(self._me, address=await self._address(), led=led, proof=proof)
         talk = Conversation(me, self._hands, self._runtime, self._neighbours, self._spawn, self._log)
         talk.welcomed = lambda welcome: self._welcomed(url, welcome)
         self._talk = talk
@@ -204,6 +205,10 @@ class Agent:
         self._troubles.clear()
         self._planes.welcomed(url, read_urls(" ".join(welcome.control_planes)))
         self._remember()
+        if welcome.proof and (kept := f"{welcome.generation} {welcome.proof.hex()}") != self._home.read(
+            "led"
+        ):
+            self._home.keep("led", kept)
         if not self._home.read("joined"):
             self._home.keep("joined", str(url))
 
@@ -254,6 +259,14 @@ class Agent:
             self._home.keep("obeyed", f"{machine.leader} {max(0, machine.generation)} {machine.epoch}")
 
         self._hands.obeyed = keep
+
+    def _led(self) -> tuple[int, bytes]:
+        """Who welcomed us last, and the proof of it: a leader on an older copy of the database needs both."""
+        generation, _, proof = self._home.read("led").partition(" ")
+        try:
+            return int(generation), bytes.fromhex(proof)
+        except ValueError:
+            return 0, b""
 
     def _remember(self) -> None:
         urls = " ".join(map(str, self._planes.learned))

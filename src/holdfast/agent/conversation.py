@@ -101,6 +101,8 @@ class Self(msgspec.Struct, frozen=True):
     capacity: Resources
     boot: str  # of this machine: another one after each restart
     token: Callable[[], str]  # empty: we have been here before, and our key is enough
+    led: int = 0  # the generation of the leader that welcomed us last
+    proof: bytes = b""  # of that
     address: str = ""  # where peers and clients reach us; empty: where the link leaves this machine
 
 
@@ -207,6 +209,8 @@ class Conversation:
                 told=max(0, self.hands.machine.generation),
                 epoch=self.hands.machine.epoch,
                 more=len(rest),
+                led=me.led,
+                proof=me.proof,
             )
         )
         for names in rest:

@@ -99,7 +99,7 @@ class Hub:
         self._checks: set[asyncio.Task[None]] = set()
         self._at_first: dict[str, int] = {}  # node -> sets it was sent before this term
         self._greeted: set[str] = set()  # nodes that have said hello in this term
-        self.claims = Claims()
+        self.claims = Claims(enrolment.secret)
         self.outdone = asyncio.Event()  # a node has obeyed a later leader: see `claims`
 
     # terms
@@ -211,11 +211,8 @@ class Hub:
         said = (
             f"{hello.node} has obeyed a leader of generation {hello.obeyed}, this one has {term.generation}"
         )
-        why = self.claims.doubt(hello.node, hello.obeyed, term.generation, self.clock.monotonic())
-        if why:
-            session.refuse(
-                "ahead", f"{said}; {why}", "was the database restored from a copy? Ask its operator"
-            )
+        if not self.claims.believed(hello.obeyed, hello.led, hello.proof):
+            session.refuse("ahead", f"{said}, and does not prove it", "is it a node of another fleet?")
             return
         log.error("the journal is older than what agents obeyed: was it restored from a copy?", why=said)
         session.refuse("ahead", f"{said}; it leads on above that", "say hello again")
@@ -338,6 +335,7 @@ class Hub:
                 policy.detection.beat_ms,
                 session.planes,
                 self._allow_logs(session, term),
+                self.claims.proof(term.generation),
             )
         )
 

@@ -246,9 +246,9 @@ def _check(message: msgspec.Struct) -> None:
     """What a node says of itself is believed and counted with, so it must be something that can be."""
     numbers: tuple[tuple[int, int], ...] = ()
     match message:
-        case Hello(capacity=capacity, probe_port=port, obeyed=obeyed, told=told, epoch=epoch):
+        case Hello(capacity=capacity, probe_port=port, obeyed=obeyed, told=told, epoch=epoch, led=led):
             _check_texts(message)
-            has, counted = capacity or Resources(), (obeyed, told, epoch)
+            has, counted = capacity or Resources(), (obeyed, told, epoch, led)
             claimed = (has.cpu_milli, has.memory_mib, has.gpu_milli, port, message.more, *counted)
             most = (NODE_MAX.cpu_milli, NODE_MAX.memory_mib, NODE_MAX.gpu_milli, PORT_MAX, PARTS_MAX)
             numbers = tuple(zip(claimed, (*most, *(COUNTED_MAX for _ in counted)), strict=True))

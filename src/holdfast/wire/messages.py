@@ -60,6 +60,8 @@ class Hello(Message, frozen=True):
     told: int = 0  # the number of that set
     epoch: int = 0  # the highest of any replica that it was ever told to run
     more: int = 0  # so many `AlsoRunning` follow at once
+    led: int = 0  # the generation of the leader that welcomed it last
+    proof: bytes = b""  # of that, as it stood in the welcome
 
 
 class AlsoRunning(Message, frozen=True):
@@ -155,6 +157,7 @@ class Welcome(Message, frozen=True):
     beat_ms: Millis
     control_planes: tuple[str, ...] = ()  # URLs of all we know
     log_bytes_per_s: int = 0  # of LogEnds, at most; 0: an older one, which does not know them
+    proof: bytes = b""  # that there was a leader of this generation: the node brings it with its next hello
 
 
 class Refused(Message, frozen=True):
