@@ -31,7 +31,7 @@ def settled(pool: Pool, profiles: Mapping[str, Profile]) -> Pool:
         near = get_close_matches(pool.profile, profiles, n=1)
         there = f"did you mean {near[0]}?" if near else f"there is: {', '.join(sorted(profiles)) or 'none'}"
         raise Denied(
-            f"there is no provider profile {pool.profile} in the file of this control plane; {there}"
+            f"there is no provider profile {pool.profile} in {FILE} of this control plane; {there}"
         )
     if profile.provider != pool.provider:
         raise Denied(
