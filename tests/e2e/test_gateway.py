@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import signal
 import sys
 import time
@@ -173,3 +174,30 @@ async def _under_load(up: Started, gateway: Gateway, secret: str) -> set[int]:
     with contextlib.suppress(httpx.HTTPError):
         statuses.add(gateway.ask(secret).status_code)
     return statuses
+
+
+def test_replicas_that_check_the_secret_answer_gateways_and_nobody_else(ground: Ground) -> None:
+    program = Path(__file__).parent / "programs" / "guarded.py"
+    up = ground.up()
+    for name in ("llm", "other"):
+        text = LLM.replace("name: llm", f"name: {name}").replace("[llama]", f"[{name}-model]")
+        up.apply(text.replace(ENGINE, f"exec {sys.executable} {program}"))
+        up.until_ready(name)
+    gateway = Gateway(ground, up.url)
+    secret = key(up)
+    body = {"model": "llm-model", "messages": []}
+
+    def asked(url: str, bearer: str) -> httpx.Response:
+        headers = {"authorization": f"Bearer {bearer}"}
+        return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+
+    until(lambda: asked(gateway.url, secret).status_code == 200, "the gateway is let in")
+    assert asked(gateway.url, secret).json()["choices"][0]["message"]["content"] == "by the gateway"
+    kept = gateway.started.folder / "view.json"
+    until(kept.exists, "what it goes by is kept")
+    view = json.loads(kept.read_text())
+    by_name = {each["name"]: each["upstreams"][0] for each in view["services"]}
+    direct = by_name["llm"]["url"]
+    for guess in ("", secret, by_name["other"]["credential"]):
+        assert asked(direct, guess).status_code == 401, "it came past the gateway"
+    assert kept.stat().st_mode & 0o777 == 0o600

@@ -1,10 +1,15 @@
 """What gateways are told: which replicas answer for a service, and who may ask."""
 
+from msgspec.structs import replace
+
 from holdfast.api.fronts import CHANGES_KEPT, Fronts, view
+from holdfast.core.desired import desired_set
 from holdfast.model import event as ev
 from holdfast.model.gateway import Grade, Key, Limits
+from holdfast.model.program import Program
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Serves, Service, Workload
+from holdfast.wire.identity import gateway_secret
 from tests.build import needs
 from tests.play import Play
 
@@ -136,3 +141,26 @@ def test_whoever_is_too_far_behind_is_told_all_of_it() -> None:
         fronts.look(play.world, n)
     assert fronts.since(0) is None
     assert len(fronts.since(1) or ()) == CHANGES_KEPT
+
+
+def test_gateways_and_replicas_are_told_the_same_secret_and_only_where_gateways_come() -> None:
+    play = fleet(Service(2, serves=Serves()), "a", "b")
+    play.apply(Workload("plain", Service(1), needs(cpu=1), program=Program(("true",), {"A": "b"})))
+    workload = play.world.workloads["llm"]
+    play.apply(replace(workload, program=Program(("true",), {"A": "b"})))
+    play.settle()
+    for replica in list(play.world.replicas.values()):
+        play.tell(ev.ReplicaStarted(at=play.now, replica=replica.id, node=replica.node, port=9_000))
+        play.ready(replica.id)
+
+    def secret(name: str) -> str:
+        return gateway_secret(b"launch", name)
+
+    (service,) = view(play.world, gateway_secret=secret).services
+    told = {upstream.credential for upstream in service.upstreams}
+    briefs = [desired_set(play.world, name, play.now, secret).briefs for name in play.world.nodes]
+    found = {name: brief.program.env for each in briefs for name, brief in each.items()}
+    assert found["llm"] == {"A": "b", "HOLDFAST_GATEWAY_SECRET": secret("llm")}
+    assert found["plain"] == {"A": "b"}
+    assert told == {secret("llm")}
+    assert secret("llm") != secret("plain") != gateway_secret(b"another fleet", "plain")

@@ -10,6 +10,7 @@
     HOLDFAST_RESUME_MS            the work that its last known checkpoint holds
     HOLDFAST_PROGRESS_FILE        where it may write that number when it has saved another
     HOLDFAST_STATE_FILE           JSON of what may change: role, epoch, slot, gang, rank, peers, master
+    HOLDFAST_GATEWAY_SECRET       of a service with `serves`: what gateways send as a bearer token
     HOLDFAST_RANK, _WORLD_SIZE, _PEERS   in a gang, as it was at the start
     RANK, WORLD_SIZE, LOCAL_RANK  the same by the names that frameworks read
     MASTER_ADDR, MASTER_PORT      in a gang: the node of rank 0, and the port that was given to rank 0

@@ -56,7 +56,7 @@ class Edge:
         self.audit = AuditLog(plane.registry, plane.name, plane.clock.wall, sink, plane.audit_dropped)
         self.rates = Rates(limits.requests_per_s)
         self.streams = Streams(limits.streams)
-        self.fronts = Fronts()
+        self.fronts = Fronts(plane.hub.enrolment.gateway_secret)
         self.writing = Writing(plane)
         self._thinking = asyncio.Lock()
 

@@ -1,10 +1,12 @@
 """What a gateway is told of the world: `gateway.view.View`, and then each `Change` of it, made once for all
 who watch.
 
-An upstream is a replica that gateways are told of (`core.gateway.fronted`), at the address of its node.
+An upstream is a replica that gateways are told of (`core.gateway.fronted`), at the address of its node, and
+the secret by which replicas of its workload know the gateways of their fleet.
 """
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
@@ -17,16 +19,22 @@ from holdfast.model import workload as model
 from holdfast.model.gateway import Grade
 from holdfast.model.world import World
 
+SecretOf = Callable[[str], str]
 NOBODY = View()
 CHANGES_KEPT = 1_000  # whoever is further behind is told all of it
 
 _encode = msgspec.json.Encoder().encode
 
 
+def no_secret(workload: str) -> str:
+    return ""
+
+
 class Fronts:
     """The newest view, and the last changes that led to it, as bytes."""
 
-    def __init__(self) -> None:
+    def __init__(self, gateway_secret: SecretOf = no_secret) -> None:
+        self._secret = gateway_secret
         self._of: World | None = None
         self._length = -1
         self._view = NOBODY
@@ -37,7 +45,7 @@ class Fronts:
         """The number of the last change. `length` of the journal: with it there may be another."""
         if world is not self._of or length != self._length:
             self._of, self._length = world, length
-            now = view(world, self._view)
+            now = view(world, self._view, self._secret)
             change = difference(self._view, now)
             if change != NOTHING:
                 number = self._view.number + 1
@@ -56,13 +64,17 @@ class Fronts:
         return None if missing > len(self._changes) else list(self._changes)[len(self._changes) - missing :]
 
 
-def view(world: World, before: View = NOBODY) -> View:
+def view(world: World, before: View = NOBODY, gateway_secret: SecretOf = no_secret) -> View:
     """A table that changed is another table: of one that did not, what was made before still holds."""
     clamps = before.clamps
     if world.keys is not before.keys:
         clamps = {key.id: clamp(key) for key in world.keys.values() if key.grade is Grade.CLAMP}
     return View(
-        services=tuple(service for name in world.fronted if (service := _service(world, name)) is not None),
+        services=tuple(
+            service
+            for name in world.fronted
+            if (service := _service(world, name, gateway_secret(name))) is not None
+        ),
         keys=world.keys,
         limits=world.limits,
         clamps=clamps,
@@ -79,12 +91,12 @@ def served(world: World) -> list[str]:
     return found
 
 
-def _service(world: World, name: str) -> Service | None:
+def _service(world: World, name: str, secret: str) -> Service | None:
     shape = world.workloads[name].shape
     if not isinstance(shape, model.Service) or shape.serves is None:
         return None
     serves = shape.serves
-    upstreams = _upstreams(world, name)
+    upstreams = _upstreams(world, name, secret)
     return Service(
         name=name,
         models=serves.models or (name,),
@@ -98,10 +110,10 @@ def _service(world: World, name: str) -> Service | None:
     )
 
 
-def _upstreams(world: World, name: str) -> tuple[Upstream, ...]:
+def _upstreams(world: World, name: str, secret: str) -> tuple[Upstream, ...]:
     found = ((replica, node) for replica, node in ready(world, name) if node.address and replica.port)
     return tuple(
-        Upstream(f"http://{_host(node.address)}:{replica.port}", replica.id)
+        Upstream(f"http://{_host(node.address)}:{replica.port}", replica.id, credential=secret)
         for replica, node in staying(found)
     )
 

@@ -13,7 +13,7 @@ from holdfast.model.world import World
 from holdfast.ports.clock import Clock
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Identity, Registry, Role, Token, unfit
-from holdfast.wire.identity import hashed, launch_token, signed
+from holdfast.wire.identity import gateway_secret, hashed, launch_token, signed
 from holdfast.wire.messages import PROTOCOL, PROTOCOL_OLDEST, Hello
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -33,6 +33,9 @@ class Enrolment:
 
     def token_for(self, node: str) -> str:
         return launch_token(self.secret, node)
+
+    def gateway_secret(self, workload: str) -> str:
+        return gateway_secret(self.secret, workload)
 
     async def forget(self, node: str) -> None:
         """It is gone: its key opens nothing any more, and its name is free."""

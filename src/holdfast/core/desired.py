@@ -5,24 +5,34 @@ needs no special case, because the next set says everything again. The way back 
 reports becomes events here, and its hello lists all that runs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec.structs import replace
 
 from holdfast.core.node import Brief, DesiredSet, Peer, Report, Stopping, Wanted
 from holdfast.model import event as ev
 from holdfast.model.replica import LIVE, Phase, Replica, State
 from holdfast.model.units import Instant
+from holdfast.model.workload import Service
 from holdfast.model.world import Gang, World
 
+GATEWAY_SECRET = "HOLDFAST_GATEWAY_SECRET"  # for what answers behind gateways
 
-def desired_set(world: World, node_id: str, now: Instant) -> DesiredSet:
-    """The set of one node. Stops carry the time left, not an instant: the node's clock is its own."""
+
+def desired_set(
+    world: World, node_id: str, now: Instant, gateway_secret: Callable[[str], str] | None = None
+) -> DesiredSet:
+    """The set of one node. Stops carry the time left, not an instant: the node's clock is its own.
+    `gateway_secret`: of a workload."""
     replicas = [world.replicas[name] for name in world.on_node.get(node_id, ())]
     live = [r for r in replicas if r.state in LIVE]
     wanted = tuple(_wanted(world, replica) for replica in live)
     stopping = tuple(Stopping(r.id, max(0, r.deadline - now)) for r in replicas if r.state is State.STOPPING)
     node = world.nodes.get(node_id)
     generation = node.generation if node else 0
-    return DesiredSet(world.leader.generation, generation, wanted, stopping, _briefs(world, live))
+    return DesiredSet(
+        world.leader.generation, generation, wanted, stopping, _briefs(world, live, gateway_secret)
+    )
 
 
 def _wanted(world: World, replica: Replica) -> Wanted:
@@ -42,12 +52,17 @@ def _wanted(world: World, replica: Replica) -> Wanted:
     )
 
 
-def _briefs(world: World, replicas: list[Replica]) -> dict[str, Brief]:
+def _briefs(
+    world: World, replicas: list[Replica], gateway_secret: Callable[[str], str] | None
+) -> dict[str, Brief]:
     briefs = {}
     for name in dict.fromkeys(replica.workload for replica in replicas):
         workload = world.workloads.get(name)
         if workload is not None and workload.program is not None:
-            briefs[name] = Brief(workload.program, workload.stop_grace_ms)
+            program, shape = workload.program, workload.shape
+            if gateway_secret is not None and isinstance(shape, Service) and shape.serves is not None:
+                program = replace(program, env={**program.env, GATEWAY_SECRET: gateway_secret(name)})
+            briefs[name] = Brief(program, workload.stop_grace_ms)
     return briefs
 
 

@@ -47,6 +47,7 @@ In its environment, besides what `env` says:
 | `HOLDFAST_STATE_FILE` | JSON of what may change: role, epoch, and a training's membership (see below) |
 | `HOLDFAST_PROGRESS_FILE` | where it writes how many milliseconds of work its last checkpoint holds |
 | `HOLDFAST_CHECKPOINT_DIR` | a folder that its next copy finds again |
+| `HOLDFAST_GATEWAY_SECRET` | of a service with `serves`: gateways send it as a bearer token |
 | `HOLDFAST_RANK`, `HOLDFAST_WORLD_SIZE` | in a training: its number, and how many there are |
 | `HOLDFAST_PEERS` | in a training: `address:port` of each member, by rank |
 | `RANK`, `WORLD_SIZE`, `LOCAL_RANK` | in a training: the same, as PyTorch and others read it |

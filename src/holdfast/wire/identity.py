@@ -62,3 +62,9 @@ def launch_token(secret: bytes, node: str) -> str:
     """The join token of a node that we launch ourselves: good for this name only, and the same however often
     the launch is repeated."""
     return "hfl_" + hmac.new(secret, b"join\0" + node.encode(), hashlib.sha256).hexdigest()
+
+
+def gateway_secret(secret: bytes, workload: str) -> str:
+    """By which the replicas of a workload know the gateways of their fleet. It is made from what the fleet
+    has already, so nothing more is written down, and every control plane makes the same."""
+    return "hfw_" + hmac.new(secret, b"gateway\0" + workload.encode(), hashlib.sha256).hexdigest()
