@@ -198,6 +198,6 @@ def test_replicas_that_check_the_secret_answer_gateways_and_nobody_else(ground: 
     view = json.loads(kept.read_text())
     by_name = {each["name"]: each["upstreams"][0] for each in view["services"]}
     direct = by_name["llm"]["url"]
-    for guess in ("", secret, by_name["other"]["credential"]):
+    for guess in ("none", secret, by_name["other"]["credential"]):
         assert asked(direct, guess).status_code == 401, "it came past the gateway"
     assert kept.stat().st_mode & 0o777 == 0o600

@@ -4,10 +4,15 @@ python -m holdfast.gateway.process SOCKET
 """
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import sys
 
 from holdfast.gateway import native
+
+LARGE = 131_072  # bytes
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 async def main(path: str) -> None:
@@ -24,6 +29,16 @@ async def main(path: str) -> None:
     await worker.serve()
 
 
+def give_back_memory() -> None:
+    """Pieces of bodies are large, and many come at once: what is as large as that is to go back to the system
+    as soon as it is free. glibc would learn to keep it, up to the most that there ever was at a time. Where
+    there is another allocator it does as it does."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, LARGE)
+        mallopt(M_TRIM_THRESHOLD, 64 * LARGE)
+
+
 def runner() -> asyncio.Runner:
     try:
         import uvloop
@@ -33,6 +48,7 @@ def runner() -> asyncio.Runner:
 
 
 if __name__ == "__main__":
+    give_back_memory()
     native.use()
     with runner() as running:
         running.run(main(sys.argv[1]))
