@@ -33,9 +33,11 @@ INDEX = "holdfast.core.index"
 INDEX_ANSWERS = {"give_up_at", "is_open", "lease_over_at", "next_ask", "node_dues", "start_timeout"}
 
 # Paths below the repository's root that may catch everything: the loop's supervisor, the request boundary,
-# and where providers, which may be anybody's code, are made and called.
+# what is handed from a thread to whoever waits for it, and where providers, which may be anybody's code, are
+# made and called.
 MAY_CATCH_EVERYTHING = {
     "src/holdfast/adapters/providers/found.py",
+    "src/holdfast/api/edge.py",
     "src/holdfast/api/gate.py",
     "src/holdfast/control/perform.py",
     "src/holdfast/control/plane.py",

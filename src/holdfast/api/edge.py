@@ -1,7 +1,9 @@
 """What the endpoints share: the control plane behind them, who may come in, and the streams that are open."""
 
 import asyncio
+import concurrent.futures
 import copy
+import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, TypeVar, cast
@@ -84,10 +86,11 @@ class Edge:
     async def think(self, make: Callable[[], Callable[[], T]]) -> T:
         """Does what `make` returns on another thread. Reading files and dry runs take seconds of a processor
         when they are large: one at a time, also when whoever asked has given up, for a thread cannot be
-        ended. `make` runs here, where nobody writes the world meanwhile, when its turn has come."""
+        ended. `make` runs here, where nobody writes the world meanwhile, when its turn has come. Nothing
+        comes of it but an answer, so a control plane that ends does not wait for it."""
         async with AsyncExitStack() as turn:
             await turn.enter_async_context(self._thinking)
-            done = asyncio.ensure_future(asyncio.to_thread(make()))
+            done = on_a_thread(make())
             done.add_done_callback(self._thought)
             turn.pop_all()  # it is over when the thread is
         return await asyncio.shield(done)
@@ -96,6 +99,21 @@ class Edge:
         self._thinking.release()
         if not done.cancelled():
             done.exception()  # whoever asked was told, or has left
+
+
+def on_a_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Unlike `asyncio.to_thread`, nobody waits for it at the end of the process."""
+    done: concurrent.futures.Future[T] = concurrent.futures.Future()
+    done.set_running_or_notify_cancel()  # from here on it cannot be called off
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except Exception as error:  # it is raised where somebody waits for it
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="dry run", daemon=True).start()
+    return asyncio.wrap_future(done)
 
 
 async def edge_in(request: Request) -> Edge:
