@@ -39,7 +39,7 @@ class Host:
 
 @asynccontextmanager
 async def host(state: Path, **settings: Any) -> AsyncIterator[Host]:
-    made = Settings(state, port=0, tokens=True, leader_ttl_ms=planes.LEADER_TTL_MS, **settings)
+    made = Settings(state, port=0, leader_ttl_ms=planes.LEADER_TTL_MS, **settings)
     async with wiring.control_plane(made) as plane:
         await until(lambda: plane.leading)
         clients = {}
