@@ -20,20 +20,18 @@ from msgspec.structs import replace
 from holdfast.control.claims import JUMP_MAX, Claims
 from holdfast.control.enrol import Enrolment, Refusal
 from holdfast.control.intake import Allowance, Rates
+from holdfast.control.introduction import joined
 from holdfast.control.inventory import Inventory
 from holdfast.control.last_words import LastWords
 from holdfast.control.log_reader import LogReader
 from holdfast.control.metrics import Metrics
-from holdfast.control.node_address import HINT, reached_at
-from holdfast.control.node_size import size_of
 from holdfast.control.probe_answers import ProbeAnswers
 from holdfast.control.session import Gone, Session
 from holdfast.control.strangers import Strangers
 from holdfast.control.term import Term
 from holdfast.core.desired import desired_set, events_of
 from holdfast.model import event as ev
-from holdfast.model.node import JOINED, Answer, Fencing, LimitedBy
-from holdfast.model.resources import Resources
+from holdfast.model.node import JOINED, Answer
 from holdfast.model.units import MINUTE, NEVER, Instant
 from holdfast.model.verdict import Level
 from holdfast.model.world import World
@@ -65,7 +63,6 @@ LOG_BYTES_PER_S_MIN = 256
 LOG_BURST_S = 10
 LAST_BYTES_MAX = 64 << 10  # that are kept of a replica that ended
 WRITTEN_MAX = 1 << 62  # more than any store can count is nonsense
-BOOT_MAX = 64
 BARRED_MS = 10 * MINUTE
 SIZE_HINT = "its offer says less: if that is wrong, change the offer in the pool"
 NAMED_MAX, NAMED_MOST = 128, 8  # characters, names
@@ -198,7 +195,7 @@ class Hub:
         except TimeoutError:
             session.close(at_once=True)
             return
-        if not session.open or self._term is not term:
+        if not session.open or self._term is not term or not term.open:
             session.close()
             return
         if hello.obeyed > term.generation:
@@ -264,49 +261,11 @@ class Hub:
         self._greeted.add(hello.node)
         term.post(
             *behind,
-            ev.NodeJoined(
-                at=term.now,
-                node=hello.node,
-                running=self._known(hello, term.mind.world),
-                pool=hello.pool,
-                offer=hello.offer,
-                place=hello.place,
-                capacity=self._size_of(session, hello, term.mind.world),
-                address=self._reached_at(session, hello, term.mind.world),
-                probe_port=hello.probe_port,
-                fencing=Fencing.KERNEL if hello.fencing == Fencing.KERNEL else Fencing.NONE,
-                boot=hello.boot[:BOOT_MAX],
-                limits=LimitedBy(hello.limits) if hello.limits in set(LimitedBy) else LimitedBy.UNKNOWN,
-                told=hello.told,
-            ),
+            joined(hello, session.ends, term.mind.world, term.now, session.intake.drop),
             done=lambda length: self._welcome(session, hello, term),
             failed=lambda error: session.close(),
             sender=hello.node,
         )
-
-    def _known(self, hello: Hello, world: World) -> tuple[str, ...]:
-        """What runs there of what we know to be there; the rest changes nothing, and is not journalled."""
-        there = world.on_node.get(hello.node, ())
-        return tuple(name for name in hello.running if name in there)
-
-    def _size_of(self, session: Session, hello: Hello, world: World) -> Resources | None:
-        size = size_of(hello, world)
-        if size != hello.capacity:
-            session.intake.drop(
-                "oversized", hello.node, claimed=str(hello.capacity), instead=str(size), hint=SIZE_HINT
-            )
-        return size
-
-    def _reached_at(self, session: Session, hello: Hello, world: World) -> str:
-        known = world.nodes.get(hello.node)
-        pool = world.pools.get(known.pool if known is not None else hello.pool)
-        found = reached_at(hello.address, *session.ends, pool.network if pool is not None else ())
-        if found.refused:
-            claimed, why = hello.address[:ADDRESS_MAX], found.refused
-            session.intake.drop(
-                "foreign_address", hello.node, claimed=claimed, why=why, instead=found.address, hint=HINT
-            )
-        return found.address
 
     def _welcome(self, session: Session, hello: Hello, term: Term) -> None:
         """It is journalled. The lease it gets now counts from its hello, which we heard before."""
