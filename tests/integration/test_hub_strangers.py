@@ -352,6 +352,8 @@ async def test_a_node_that_says_hello_too_often_is_sent_away_and_comes_back_late
     world = World()
     async with world.plane() as plane:
         (rogue,) = await world.joined(plane, "n1")
+        rogue.hang_up()
+        await within(rogue.ended.wait())
         length = plane.length
         for _ in range(200):
             await world.connect(rogue, plane)
