@@ -17,11 +17,15 @@ from holdfast.agent.link import Link, NoLink, connect
 from holdfast.agent.settings import Url
 from holdfast.model.event import Ended
 from holdfast.model.place import Place
+from holdfast.wire.frame import pack
 from holdfast.wire.identity import Key
 from holdfast.wire.messages import (
     FINAL,
+    PROTOCOL,
+    PROTOCOL_OLDEST,
     REFUSALS,
     Ack,
+    AlsoRunning,
     Beat,
     Challenge,
     Confirmed,
@@ -65,6 +69,56 @@ async def test_a_hello_says_who_and_what_the_node_is(tmp_path: Path) -> None:
     assert hello.key == Key.at(tmp_path / "key").public
     assert hello.running == ()
     assert not hello.chaos
+
+
+@lived
+async def test_a_host_name_of_a_node_is_resolved_by_its_agent(tmp_path: Path) -> None:
+    async with HubTwin() as hub, agent(tmp_path, hub.url, "--address", "localhost"):
+        assert (await (await hub.line()).challenge()).address == "127.0.0.1"
+
+
+@lived
+async def test_a_node_whose_host_name_cannot_be_resolved_is_where_its_link_comes_from(tmp_path: Path) -> None:
+    async with HubTwin() as hub, agent(tmp_path, hub.url, "--address", "no-such-host.invalid"):
+        assert (await (await hub.line()).challenge()).address == "127.0.0.1"
+
+
+@lived
+async def test_a_node_brings_the_proof_of_who_welcomed_it_also_after_its_agent_was_started_anew(
+    tmp_path: Path,
+) -> None:
+    async with HubTwin() as hub:
+        async with agent(tmp_path, hub.url):
+            line = await hub.line()
+            assert (await line.challenge()).proof == b""
+            line.say(Welcome(7, 10_000, 100, proof=b"that 7 led"))
+            await line.next(Beat)
+            line.cut()
+            hello = await (await hub.line()).challenge()
+            assert (hello.led, hello.proof) == (7, b"that 7 led")
+        async with agent(tmp_path, hub.url):
+            hello = await (await hub.line()).challenge()
+            assert (hello.led, hello.proof) == (7, b"that 7 led")
+
+
+@lived
+async def test_a_hello_that_would_be_too_large_comes_in_several_messages(tmp_path: Path) -> None:
+    async with HubTwin() as hub, agent(tmp_path, hub.url):
+        line = await hub.welcomed()
+        line.say(desired(1, *(wanted(f"web/{n}.1") for n in range(1_500))))
+        await line.next(Confirmed)
+        line.cut()
+        line = await hub.line()
+        line.upgrade()
+        line.say(Challenge(line.nonce, PROTOCOL, PROTOCOL_OLDEST, 20 << 10))
+        hello = await line.next(Hello)
+        parts = [hello.running, *[(await line.next(AlsoRunning)).running for _ in range(hello.more)]]
+        assert hello.more >= 4
+        assert sorted(name for part in parts for name in part) == sorted(f"web/{n}.1" for n in range(1_500))
+        assert max(len(pack(AlsoRunning(part))) for part in parts) < 20 << 10
+        line.cut()
+        old = await (await hub.line()).challenge()  # of a control plane that knows of no limit
+        assert (len(old.running), old.more) == (1_500, 0)
 
 
 @lived
