@@ -134,8 +134,11 @@ def test_an_interrupt_of_up_ends_the_nodes_of_other_providers_too(installed: Gro
     assert processes(root) == {}
     assert all((root / "mine" / name / "gone").exists() for name in names)
     again = installed.up("--nodes", "1", "--provider-profiles", documented(root))
-    until(lambda: two_are_ready(again), "the next start has the pool, and launches anew")
-    assert not set(names) & set(nodes_of(again, "mine"))
+
+    def launched_anew() -> bool:
+        return two_are_ready(again) and not set(names) & set(nodes_of(again, "mine"))
+
+    until(launched_anew, "the next start has the pool, and launches anew")
     assert again.stop() == 0
 
 
