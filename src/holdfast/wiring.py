@@ -82,9 +82,7 @@ class Settings:
     new_token: bool = False  # the one in `state` was lost
     leader_ttl_ms: Millis = LEADER_TTL_MS  # unless it is renewed, a leadership ends after this
     limits: TokenLimits = USUAL  # of one token
-    provider_profiles: Path | None = (
-        None  # the file of this host; none: providers.yaml in `state`, if it is there
-    )
+    provider_profiles: Path | None = None  # none: providers.yaml in `state`, if it is there
     allow_local: bool = False  # nodes on this host, as this user
     inherit_env: tuple[str, ...] = ()  # variables that local nodes get besides the usual ones
 
@@ -170,12 +168,10 @@ def _provider_file(settings: Settings) -> ProviderFile:
     def changed(file: HostFile) -> None:
         log.info("provider profiles read anew", profiles=sorted(file.profiles), telemetry=file.telemetry)
 
-    path, must_be = (
-        settings.provider_profiles or settings.state / FILE,
-        settings.provider_profiles is not None,
-    )
+    named = settings.provider_profiles
+    path = (named or settings.state / FILE).absolute()
     try:
-        return ProviderFile(path.absolute(), told, changed, must_be=must_be)
+        return ProviderFile(path, told, changed, must_be=named is not None)
     except FileProblem as problem:
         raise CannotStart("\n".join(problem.lines()), "put the file of provider profiles right") from None
 

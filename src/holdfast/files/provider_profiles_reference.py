@@ -11,8 +11,9 @@ HEAD = """# Provider profiles
 
 Which programs, files, URLs and accounts of the control plane's own host pools may use, in YAML:
 `providers.yaml` in the `--dir` of `holdfast serve` and `holdfast up`, or the file that `--provider-profiles`
-names. A pool comes over the API and names a profile; what is in the profile is never sent. So an admin of the
-API cannot have that host run another program, read another key, or send its credentials elsewhere.
+names. A pool comes over the API and names a profile; what the profile says does not come from there. So an
+admin of the API cannot have that host run another program, read another key, or send its credentials
+elsewhere.
 
 ```yaml
 profiles:

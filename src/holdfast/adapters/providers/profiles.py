@@ -30,9 +30,7 @@ def settled(pool: Pool, profiles: Mapping[str, Profile]) -> Pool:
     if profile is None:
         near = get_close_matches(pool.profile, profiles, n=1)
         there = f"did you mean {near[0]}?" if near else f"there is: {', '.join(sorted(profiles)) or 'none'}"
-        raise Denied(
-            f"there is no provider profile {pool.profile} in {FILE} of this control plane; {there}"
-        )
+        raise Denied(f"there is no provider profile {pool.profile} in {FILE} of this control plane; {there}")
     if profile.provider != pool.provider:
         raise Denied(
             f"the provider profile {pool.profile} is for pools of {profile.provider}, not of {pool.provider}"
