@@ -172,7 +172,10 @@ class ScaleForm(Strict):
     )
     schedule: list[WindowForm] = Field([], description="at least so many at certain times")
     utc_offset: Annotated[int, UTC_OFFSET] = Field(0, description="of the schedule's times")
-    prometheus: Annotated[str, TEXT] = Field("", description="where the queries are asked")
+    prometheus: Annotated[str, TEXT] = Field(
+        "",
+        description="where the queries are asked; an operator names one that the control plane's host lists",
+    )
     query: Annotated[dict[Signal, str], QUERIES] = Field(
         {}, description="Prometheus queries that give signals, one number each"
     )
