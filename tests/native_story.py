@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.gateway import native
 
@@ -39,6 +40,7 @@ START = messages.Start(
     "w", "127.0.0.1", 1, 4_096, 100, 10.0, 300.0, 75.0, False, False, 10.0, siblings=1
 )  # fmt: skip
 PORTS = (7, 8, 9)
+PATHS = ("/deep/listed", "/deep/../x", "/deep/a%20b", "/deep%2fx", "//deep/x", "/deep/..;/listed")
 
 
 class Wire(asyncio.Transport):
@@ -172,12 +174,12 @@ class Story:
         if chance.random() < 0.1:
             encoded = encoded[: chance.randrange(len(encoded))]
         path = chance.choice(
-            ("/v1/chat/completions",) * 5 + ("/v1/models", "/v1/embeddings", "/deep/x", "/no")
+            ("/v1/chat/completions",) * 9 + ("/v1/models", "/v1/embeddings", "/deep/x", "/no", *PATHS)
         )
         method = "GET" if path == "/v1/models" else chance.choice(("POST",) * 9 + ("GET",))
         lines = [f"{method} {path} HTTP/1.1", "host: here"]
         if chance.random() < 0.9:
-            lines.append(f"authorization: Bearer {chance.choice(('sk-toy',) * 9 + ('sk-no',))}")
+            lines.append(f"authorization: Bearer {chance.choice(('sk-toy',) * 9 + ('sk-no', 'sk-gone'))}")
         lines += chance.sample(ODD, chance.choice((0, 0, 0, 1)))
         if chance.random() < 0.15:
             half = len(encoded) // 2
@@ -337,7 +339,7 @@ class Story:
 
     def meanwhile(self) -> None:
         chance, worker = self.chance, self.worker
-        what = chance.randrange(7)
+        what = chance.randrange(8)
         if what == 0:
             worker.told(messages.ServicesPut((self.changed("toy"), self.changed("deep"))))
         elif what == 1:
@@ -354,6 +356,11 @@ class Story:
             assert worker.siblings is not None
             worker.siblings.tell()
             print(as_heard(self.keeper.told[-1]))
+        elif what == 6:
+            gone = Key("gone", hashlib.sha256(b"sk-gone").digest(), team="red")
+            again = messages.KeyPut(replace(gone, note="again"))
+            worker.told(chance.choice((messages.KeyGone("gone"), messages.KeyPut(gone), again)))
+            worker._look(self.time)
         else:
             down, wire = chance.choice(self.talks)
             if down in worker.downs and chance.random() < 0.2:
@@ -404,6 +411,7 @@ class Story:
 ODD = (
     "transfer-encoding: gzip", "content-length: 3", "connection: close", "expect: 100-continue", "x-a: b",
     "host: there", "x-session-id: s1", "connection: x-a, keep-alive", "user-agent: toy", "x-b : c",
+    "connection: upgrade\r\nupgrade: h2c", "upgrade: websocket", "x-forwarded-for: 192.0.2.1",
 )  # fmt: skip
 ENDS = (b"stop", b"length", b"tool_calls")
 STRANGE = (
@@ -427,7 +435,8 @@ def service(name: str, ports: tuple[int, ...]) -> settings.Service:
     if name == "toy":
         return settings.Service(name, models=("toy", "toy-*"), upstreams=upstreams)
     return settings.Service(
-        name, models=("deep",), upstreams=upstreams, continues=True, prefixes=("/deep",)
+        name, models=("deep",), upstreams=upstreams, continues=True, prefixes=("/deep",),
+        names_models=True, paths=("/deep/listed",),
     )  # fmt: skip
 
 

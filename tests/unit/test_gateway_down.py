@@ -83,6 +83,15 @@ def test_who_offers_http_2_is_answered_in_http_1(cut: int | None) -> None:
         assert not wire.ended
 
 
+@pytest.mark.parametrize(
+    ("lines", "status"), [(b"content-encoding: gzip\r\n", 415), (b"content-length: 9999999\r\n", 413)]
+)
+def test_who_offers_http_2_is_refused_as_everybody_is(lines: bytes, status: int) -> None:
+    worker, wire = heard([b"POST /a HTTP/1.1\r\n%b%b\r\n" % (OFFER, lines)])
+    assert worker.requests == []
+    assert wire.written.startswith(b"HTTP/1.1 %d " % status)
+
+
 def test_what_comes_behind_an_offer_of_http_2_is_read_as_http_1() -> None:
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     worker, wire = heard([GET_OFFER + preface])

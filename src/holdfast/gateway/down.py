@@ -359,6 +359,7 @@ class Down:
 
     def _feed(self, data: bytes) -> None:
         whole_head = self.in_head and self.head_size == len(data)  # this request begins here
+        stopped = False
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -369,13 +370,15 @@ class Down:
         except httptools.HttpParserCallbackError as error:
             if not self._stopped_by(error.__context__):
                 raise
-            return
+            stopped = True
         except httptools.HttpParserError as error:
             if self.exchange is None:  # else: what comes after this request, and nobody will read it
                 self.refuse(Answer(400, "invalid_request", f"this is not HTTP: {error}", close=True))
                 return
             self.pipelined = True
-        if self.exchange is not None:
+        if stopped:
+            self._read_without_offer()
+        elif self.exchange is not None:
             if self.pipelined:
                 self._read_again(data, whole_head)
             elif whole_head and self.keep_alive and not self.wants_continue:
@@ -386,17 +389,20 @@ class Down:
         """False: that was a mistake. By itself, because whoever holds on to an exception in the frame that
         caught it makes a circle, and what was read stays with it."""
         if isinstance(why, Offered):
-            self._read_without_offer(why.head)
+            self.line = why.head
         elif isinstance(why, Unacceptable):
+            self.line = b""
             self.refuse(why.answer)
         else:
             return False
         return True
 
-    def _read_without_offer(self, data: bytes) -> None:
+    def _read_without_offer(self) -> None:
         """HTTP/2 was offered beside HTTP/1.1, and the latter is what it gets (RFC 9110, 7.8). The parser
         would stop after such a head, and its body would be read as the next request."""
-        head, end, rest = data.partition(b"\r\n\r\n")
+        if not self.line:
+            return
+        head, end, rest = self.line.partition(b"\r\n\r\n")
         self.parser = httptools.HttpRequestParser(self)
         self.in_head, self.head_size = True, 0
         self.data_received(OFFER.sub(b"", head) + end + rest)
