@@ -10,7 +10,7 @@ import pytest
 from holdfast.gateway.settings import Service, Upstream
 from holdfast.model.gateway import Limits
 from tests.certificates import self_signed
-from tests.gateways import CHAT, SECRET, chat, engine, events, key, served, service, text_of, to_admin
+from tests.gateways import CHAT, SECRET, Engine, chat, engine, events, key, served, service, text_of, to_admin
 
 
 async def test_an_answer_comes_through_with_what_is_left(tmp_path: Path) -> None:
@@ -257,3 +257,35 @@ async def test_what_is_counted_is_counted_by_model(tmp_path: Path) -> None:
     assert 'holdfast_gateway_first_token_seconds_count{model="toy-*",service="toy"} 2.0' in page
     assert 'holdfast_gateway_token_gap_seconds_count{model="toy",service="toy"}' in page
     assert 'model="toy-t0' not in page
+
+
+async def test_a_stream_ends_with_an_error_when_its_key_is_deleted(
+    tmp_path: Path,
+) -> None:
+    async with (
+        engine() as toy,
+        served(tmp_path, service(toy.url)) as (serving, client),
+        to_admin(serving) as admin,
+    ):
+        made = (await admin.post("/v1/keys", json={"id": "mine"})).json()
+        ask = chat("toy-t0-i20-n3000", stream=True, max_tokens=3_000)  # a minute
+        headers = {"authorization": f"Bearer {made['secret']}"}
+        text, deleted_at = "", 0.0
+        async with client.stream("POST", CHAT, json=ask, headers=headers) as found:
+            async for piece in found.aiter_text():
+                text += piece
+                if not deleted_at:
+                    deleted_at = asyncio.get_running_loop().time()
+                    assert (await admin.delete("/v1/keys/mine")).status_code == 200
+        took = asyncio.get_running_loop().time() - deleted_at
+        print(f"ended {took:.3f} s after its key was deleted")
+        assert took < 20
+        assert events(text)[-1]["error"]["code"] == "key_revoked"
+        assert (await client.post(CHAT, json=chat(), headers=headers)).status_code == 401
+        await until_cut(toy)
+
+
+async def until_cut(toy: Engine) -> None:
+    async with asyncio.timeout(20):
+        while not (await toy.stats())["cut"]:
+            await asyncio.sleep(0.02)

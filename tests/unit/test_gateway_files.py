@@ -311,3 +311,39 @@ def test_what_could_answer_or_limit_nobody_is_told_where_nobody_else_says_more(t
         files.parsed(text, "gateway.yaml", Path("/state"), alone=True)
     [line] = found.value.lines()
     assert wrong in line
+
+
+def test_budgets_and_who_is_trusted_are_taken_over() -> None:
+    wanted = parsed(
+        """
+        connections_per_address: 5
+        trusted_proxies: ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"]
+        buffers: 64MiB
+        buffers_per_key: 48MiB
+        buffers_per_address: 32MiB
+        insecure: true
+        services: [{ name: a, models: [a], hosts: [h], paths: ["/x/*"], upstreams: ["http://h"] }]
+        """
+    )
+    assert (wanted.connections_per_address, wanted.insecure) == (5, True)
+    assert wanted.trusted_proxies == ("10.0.0.0/8", "192.0.2.7/32", "2001:db8::/32")
+    mib = settings.MIB
+    found = (wanted.buffers, wanted.buffers_per_key, wanted.buffers_per_address)
+    assert found == (64 * mib, 48 * mib, 32 * mib)
+    assert wanted.services[0].paths == ("/x/*",)
+    large = parsed("body_max: 300MiB\nservices: []")
+    assert large.buffers_per_address == large.buffers_per_key == 300 * mib, "one has room"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("trusted_proxies: [10.0.0.1/8]", "expected an address or a network such as"),
+        ("trusted_proxies: [lb.example]", "expected an address or a network such as"),
+        ("buffers_per_key: 16MiB", "expected room for body_max (32 MiB), got 16 MiB"),
+    ],
+)
+def test_a_budget_without_room_and_what_is_no_network_are_told(text: str, wrong: str) -> None:
+    with pytest.raises(FileProblem) as found:
+        parsed(f"{text}\nservices: []")
+    assert wrong in "\n".join(found.value.lines())
