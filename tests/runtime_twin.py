@@ -100,6 +100,9 @@ class RuntimeTwin:
         self.read_bytes += len(part)
         return part, offset + len(part)
 
+    def has_log(self, replica: str) -> bool:
+        return replica in self.disk.logs or replica in self.disk.running
+
     async def close(self) -> None:
         self.closed = True
 

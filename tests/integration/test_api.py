@@ -561,6 +561,7 @@ async def test_a_control_plane_without_its_store_is_up_but_not_ready() -> None:
         assert "nothing is known here yet" in (await api.get("/v1/nodes", 503))["detail"]
         refused = await api.client.post("/v1/apply", content=WEB, headers=YAML)
         assert "no control plane leads" in answered(refused, 503)["detail"]
+        assert "within seconds" not in answered(refused, 503)["hint"], "no leader is found without a store"
         assert refused.headers["retry-after"] == "2"
         world.store.down = False
         await until(lambda: api.plane.leading)

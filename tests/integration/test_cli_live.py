@@ -254,7 +254,7 @@ def test_the_shell_completes_names_of_the_fleet(fleet: Path, tmp_path: Path) -> 
 
 def test_what_cannot_be_is_said_by_the_control_plane(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", f"kind: job\nname: a\ncommand: [sleep, 1000]\n{TINY}")
-    assert holdfast(fleet, "apply", file, "--wait").code == 0
+    assert holdfast(fleet, "apply", file).code == 0
     file.write_text(file.read_text().replace("kind: job", "kind: service"))
     told = holdfast(fleet, "apply", file)
     assert told.code == 2

@@ -43,10 +43,33 @@ def test_ci_waits_for_a_job_and_goes_by_its_end(holdfast: Holdfast, fleet: Path,
     assert holdfast(fleet, "wait", "good", "bad", "--for", "gone", "--timeout", "60s").code == 0
 
 
+def test_apply_waits_for_a_job_to_its_end(holdfast: Holdfast, fleet: Path, tmp_path: Path) -> None:
+    """Its program fails later than anybody would watch it."""
+    bad = holdfast(fleet, "apply", job(tmp_path, "late", "sleep 5; exit 3"), "--wait")
+    assert bad.code == 1
+    assert "error: late has failed: 1 gave up (its program failed 1 times in a row: exit code 3)" in bad.err
+    good = holdfast(fleet, "apply", job(tmp_path, "fine", "sleep 1"), "--wait")
+    assert (good.code, "1 of 1 done" in good.err) == (0, True)
+    assert holdfast(fleet, "restart", "fine", "--yes", "--wait").code == 0
+    assert holdfast(fleet, "delete", "late", "fine", "--wait").code == 0
+
+
+def test_the_log_of_a_job_that_wrote_nothing_is_empty(
+    holdfast: Holdfast, fleet: Path, tmp_path: Path
+) -> None:
+    assert holdfast(fleet, "apply", job(tmp_path, "quiet", "exit 0"), "--wait").code == 0
+    for words in (("quiet",), ("quiet/0",), ("quiet/0.1",), ("quiet/0.1", "--tail", "3"), ("quiet", "-f")):
+        told = holdfast(fleet, "logs", *words)
+        assert (told.code, told.out) == (0, "")
+        assert told.err.count("quiet/0.1 has written nothing") == 1
+    assert holdfast(fleet, "delete", "quiet", "--wait").code == 0
+
+
 def test_ctrl_c_ends_a_wait_at_once_and_leaves_the_job_alone(
     holdfast: Holdfast, fleet: Path, tmp_path: Path
 ) -> None:
-    assert holdfast(fleet, "apply", job(tmp_path, "long", "sleep 600"), "--wait").code == 0
+    assert holdfast(fleet, "apply", job(tmp_path, "long", "sleep 600")).code == 0
+    assert holdfast(fleet, "wait", "long", "--for", "ready").code == 0
     command = [sys.executable, "-m", "holdfast.cli.main", "wait", "long"]
     environment = {**os.environ, "HOLDFAST_DIR": str(fleet)}
     waits = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path)

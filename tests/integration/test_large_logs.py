@@ -30,7 +30,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def big_log(holdfast: Holdfast, fleet: Path, folder: Path, name: str) -> None:
     """A replica NAME/0.1 that has written 30 MB and goes on running."""
     text = f"kind: job\nname: {name}\ncommand: seq -f %0{WIDTH - 1}.0f {LINES}; exec sleep 600\n{TINY}"
-    assert holdfast(fleet, "apply", write(folder / f"{name}.yaml", text), "--wait").code == 0
+    assert holdfast(fleet, "apply", write(folder / f"{name}.yaml", text)).code == 0
+    assert holdfast(fleet, "wait", name, "--for", "ready").code == 0
     last = f"{LINES:0{WIDTH - 1}}\n"
     until(lambda: holdfast(fleet, "logs", f"{name}/0.1", "--tail", "1").out == last)
 

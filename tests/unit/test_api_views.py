@@ -12,7 +12,7 @@ from holdfast.model.event import WorkloadApplied
 from holdfast.model.node import NodeState
 from holdfast.model.replica import Phase, Role, Slot, State
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Needs, Service, Spread, Sweep, Workload
+from holdfast.model.workload import Needs, Service, Spread, Sweep, Training, Workload
 from holdfast.model.world import World
 from holdfast.wire.messages import Used
 from tests.build import needs, node, run, world
@@ -82,6 +82,17 @@ def test_seats_that_were_given_up_and_seats_that_wait_say_why() -> None:
     tally = Tally(made, service(3), NOW)
     assert (tally.ready, tally.failed, tally.wanted) == (1, 1, 3)
     assert tally.why() == "1 gave up (exit code 1), 1 waiting for a node (n7 was lost)"
+
+
+def test_a_gang_that_may_grow_waits_for_nobody() -> None:
+    play = Play(can_launch=False)
+    play.join("a", "b")
+    training = Workload("web", Training(2, 3), needs(cpu=8))
+    play.apply(training)
+    play.obey()
+    assert Tally(play.world, training, play.now).why().startswith("runs with 2, may grow to 3")
+    short = Workload("web", Training(3, 3), needs(cpu=8))
+    assert "waiting for a node" in Tally(play.world, short, play.now).why()
 
 
 def test_a_seat_that_backs_off_does_not_wait_for_a_node() -> None:

@@ -227,6 +227,41 @@ def test_apply_does_not_come_back_well_between_two_failures_of_a_job(
     assert "error: web has failed: exit code 3" in told.err
 
 
+def test_apply_waits_for_the_end_of_a_job_and_not_for_its_first_seconds(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    looks = 0
+
+    def answer(method: str, path: str) -> Answer:
+        nonlocal looks
+        if method == "POST":
+            return gives([shapes.Applied("web", "job", "created", 1)])
+        looks += 1
+        return gives(workload(kind="job", ready=1) if looks < 20 else workload(kind="job", done=1))
+
+    file = tmp_path / "web.yaml"
+    file.write_text(WEB)
+    with listening(answer) as server:
+        short = holdfast("apply", file, "--wait", "--timeout", "300ms", "--url", server.url)
+        told = holdfast("apply", file, "--wait", "--url", server.url)
+    assert (short.code, "error: web is not done after 0.3 s" in short.err) == (3, True)
+    assert (told.code, looks >= 20) == (0, True)
+
+
+def test_apply_does_not_wait_for_the_end_of_a_job_that_is_paused(holdfast: Holdfast, tmp_path: Path) -> None:
+    def answer(method: str, path: str) -> Answer:
+        if method == "POST":
+            return gives([shapes.Applied("web", "job", "created", 1)])
+        if path.startswith("/v1/replicas"):
+            return gives([])
+        return gives(workload(kind="job", paused=True))
+
+    file = tmp_path / "web.yaml"
+    file.write_text(WEB)
+    with listening(answer) as server:
+        assert holdfast("apply", file, "--wait", "--url", server.url).code == 0
+
+
 def test_a_job_that_ran_for_a_moment_may_still_fail() -> None:
     seat = shapes.Seat("web/0", "active", "open", "", "web/0.1", "a", "pending", 1, None, "exit code 3")
     calm, failed = workload(kind="job", ready=1), workload(kind="job", ready=1, seats=[seat])

@@ -95,10 +95,11 @@ def pieces_in(folder: str) -> list[int]:
 
 
 def read(folder: str, offset: int, size: int) -> tuple[bytes, int]:
-    """Up to `size` bytes from `offset` (negative: from the end) and the offset after them."""
+    """Up to `size` bytes from `offset` (negative: from the end) and the offset after them. Of a replica that
+    has written nothing there are no pieces."""
     starts = pieces_in(folder)
     if not starts:
-        return b"", max(0, offset)
+        return b"", 0
     try:
         end = starts[-1] + os.stat(f"{folder}/log.{starts[-1]}").st_size
     except FileNotFoundError:  # a rotation, or the whole folder, went by

@@ -512,6 +512,9 @@ class ProcessRuntime:
     def read_log(self, replica: str, offset: int, size: int) -> tuple[bytes, int]:
         return logs.read(f"{self._tree.logs}/{quoted(replica)}", offset, size)
 
+    def has_log(self, replica: str) -> bool:
+        return os.path.isdir(f"{self._tree.logs}/{quoted(replica)}")
+
     async def close(self) -> None:
         if self._lock < 0 or self._closed:
             return

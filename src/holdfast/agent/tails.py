@@ -31,6 +31,8 @@ FAR = 1 << 62  # beyond the end of any log
 class Logs(Protocol):
     def read_log(self, replica: str, offset: int, size: int) -> tuple[bytes, int]: ...
 
+    def has_log(self, replica: str) -> bool: ...
+
 
 class Outlet(Protocol):
     def send(self, message: Message) -> None: ...
@@ -134,7 +136,7 @@ class Tails:
             at = after - len(data)
             if begun and at > offset:
                 return overtaken(replica, offset, at)
-            if not begun and not running and not end:
+            if not begun and not running and not self._logs.has_log(replica):
                 return f"nothing of {replica} is here"
             if data or not begun:
                 self._outlet.send(LogPart(wanted.request, data, offset=at))

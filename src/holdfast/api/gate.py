@@ -37,6 +37,7 @@ ANSWER_WITHIN_S = 30.0
 JSON = "application/json"
 RETRY = {"Retry-After": "2"}
 SOON = "a new leader is found within seconds; try again"
+LATER = "its store comes first: the log of the control plane says more"
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -98,7 +99,12 @@ class Open(APIRoute):
 def check_known(plane: Plane) -> None:
     """Nobody is told that there is no such thing by one that has not read the journal yet."""
     if not plane.world.leader.generation:
-        raise Refused(503, f"nothing is known here yet: {plane.trouble}", SOON, headers=RETRY)
+        raise Refused(503, f"nothing is known here yet: {plane.trouble}", _hint(plane), headers=RETRY)
+
+
+def _hint(plane: Plane) -> str:
+    """Where the store fails no leader is found, however long one waits."""
+    return LATER if plane.failure else SOON
 
 
 class Read(Open):
@@ -174,7 +180,8 @@ async def sent_on(request: Request, edge: Edge) -> Response:
         leader = None
     url = leader.address.rstrip("/") if leader is not None and leader.left_ms > 0 else ""
     if not url or url == edge.plane.url.rstrip("/"):
-        return problems.answer(503, "no control plane leads just now", SOON, headers=RETRY)
+        why = f": {edge.plane.failure}" if edge.plane.failure else ""
+        return problems.answer(503, f"no control plane leads just now{why}", _hint(edge.plane), headers=RETRY)
     path = request.scope.get("raw_path", b"").decode("ascii", "replace") or request.url.path
     query = f"?{request.url.query}" if request.url.query else ""
     return problems.answer(

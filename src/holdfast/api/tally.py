@@ -102,12 +102,19 @@ class Tally:
             parts.append(f"{self.resting} failed and will be tried again{_because(self.why_rests)}")
         waiting = self._waiting()
         if waiting > 0:
-            parts.append(f"{waiting} waiting for a node{_because(self.why_waits)}")
+            parts.append(self._shortfall(waiting))
         if self.outdated:
             parts.append(self._rollout())
         if not parts and (node := self._only_node()):
             parts.append(f"all {self.ready} copies are on {node}")
         return ", ".join(parts)
+
+    def _shortfall(self, waiting: int) -> str:
+        """Members that a gang could have beside those it needs keep nobody waiting."""
+        shape, because = self.workload.shape, _because(self.why_waits)
+        if isinstance(shape, Training) and self.gang and self.ready >= shape.nodes_min:
+            return f"runs with {self.ready}, may grow to {self.wanted}{because}"
+        return f"{waiting} waiting for a node{because}"
 
     def _dependency(self, name: str) -> str:
         trouble = dependencies.trouble(self.world, name)

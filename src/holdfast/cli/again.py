@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import complete, say
-from holdfast.cli.options import Json, Timeout, Wait
+from holdfast.cli.options import Json, WaitForWork, WorkTimeout
 from holdfast.cli.orders import WorkloadName
 from holdfast.cli.talk import talks
 
@@ -38,8 +38,8 @@ def restart(
     api: "Client",
     workload: WorkloadName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before work is stopped.")] = False,
-    wait: Wait = False,
-    timeout: Timeout = "10m",
+    wait: WaitForWork = False,
+    timeout: WorkTimeout = "",
     json: Json = False,
 ) -> None:
     """Start a workload anew. A service is replaced one copy after the other and serves on; a job, a training
@@ -48,14 +48,13 @@ def restart(
     from holdfast.cli import client, goals
     from holdfast.cli.apply import wait_for
 
-    patience_ms = say.duration(timeout, "--timeout")
-    if not yes:
-        kind = client.read(api.get(goals.path("workload", workload)), Workload).kind
-        if kind != "service":
-            _confirm(workload, kind)
+    patience_ms = say.duration(timeout, "--timeout") if timeout else None
+    kind = client.read(api.get(goals.path("workload", workload)), Workload).kind if wait or not yes else ""
+    if not yes and kind != "service":
+        _confirm(workload, kind)
     _ordered(api, workload, "restart", json=json)
     if wait:
-        print(wait_for(api, workload, patience_ms), file=sys.stderr)
+        print(wait_for(api, workload, kind, patience_ms), file=sys.stderr)
 
 
 def _confirm(workload: str, kind: str) -> None:
@@ -83,21 +82,24 @@ def rollback(
     list_: Annotated[
         bool, typer.Option("--list", help="Only say which versions there are, and what changed.")
     ] = False,
-    wait: Wait = False,
-    timeout: Timeout = "10m",
+    wait: WaitForWork = False,
+    timeout: WorkTimeout = "",
     json: Json = False,
 ) -> None:
     """Run what ran under an earlier version of a workload. It becomes a new version; how many there are of
     it, its priority and the like stay as they are now."""
+    from holdfast.api.shapes import Workload
+    from holdfast.cli import client, goals
     from holdfast.cli.apply import wait_for
 
-    patience_ms = say.duration(timeout, "--timeout")
+    patience_ms = say.duration(timeout, "--timeout") if timeout else None
     if list_:
         _versions(api, workload, json=json)
         return
     _ordered(api, workload, "rollback", {"version": to}, json=json)
     if wait:
-        print(wait_for(api, workload, patience_ms), file=sys.stderr)
+        kind = client.read(api.get(goals.path("workload", workload)), Workload).kind
+        print(wait_for(api, workload, kind, patience_ms), file=sys.stderr)
 
 
 def _versions(api: "Client", workload: str, *, json: bool) -> None:

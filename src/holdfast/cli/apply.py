@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli import complete, say
-from holdfast.cli.options import Json, Timeout, Wait
+from holdfast.cli.options import Json, WaitForWork, WorkTimeout
 from holdfast.cli.talk import talks
+from holdfast.model.units import MINUTE
 
 if TYPE_CHECKING:
     from holdfast.api.shapes import Applied, Preview
     from holdfast.cli.client import Client
 
 STDIN = "-"
+SERVICE_WITHIN_MS = 10 * MINUTE
 PATTERNS = ("*.yaml", "*.yml")
 Files = Annotated[
     list[Path],
@@ -26,13 +28,15 @@ Files = Annotated[
 
 @talks
 def apply(
-    api: "Client", files: Files, wait: Wait = False, timeout: Timeout = "2m", json: Json = False
+    api: "Client", files: Files, wait: WaitForWork = False, timeout: WorkTimeout = "", json: Json = False
 ) -> None:
-    """Ask for what workload files say. All of it or, if something is wrong with it, nothing."""
+    """Ask for what workload files say. All of it or, if something is wrong with it, nothing. With --wait a
+    job, a training or a sweep is waited for to its end, as `holdfast wait` does: exit code 1 if it failed, 3
+    if the time is over. To come back when it runs: `holdfast wait NAME --for ready`."""
     from holdfast.api.shapes import Applied
     from holdfast.cli import client
 
-    patience_ms = say.duration(timeout, "--timeout")
+    patience_ms = say.duration(timeout, "--timeout") if timeout else None
     body = api.send("/v1/apply", read_all(files, json_too=json))
     applied = client.read(body, list[Applied])
     if not json:
@@ -40,7 +44,7 @@ def apply(
     if wait:
         for one in applied:
             if one.kind not in ("pool", "policy"):
-                print(wait_for(api, one.name, patience_ms), file=sys.stderr)
+                print(wait_for(api, one.name, one.kind, patience_ms), file=sys.stderr)
     if json:
         say.raw(body)
 
@@ -119,9 +123,14 @@ def _tell_plan(preview: "Preview") -> None:
     look.show(Group(*preview.changes, "", steps, *waits, *cautions))
 
 
-def wait_for(api: "Client", name: str, timeout_ms: int) -> str:
-    """Until the workload is as wanted, in its latest version; how far it is then."""
+def wait_for(api: "Client", name: str, kind: str, timeout_ms: int | None) -> str:
+    """Until the workload is as wanted, in its latest version, or done (or paused) if it has an end, as
+    `holdfast wait` does; how far it is then."""
     from holdfast.cli import goals, waiting
 
     why = f"holdfast explain workload {name}"
-    return waiting.until(goals.ready(api, name), timeout_ms, f"{name} is not ready", why)
+    if kind in goals.ENDS:
+        patience_ms = waiting.FOR_EVER_MS if timeout_ms is None else timeout_ms
+        return waiting.until(goals.done(api, name, or_paused=True), patience_ms, f"{name} is not done", why)
+    patience_ms = SERVICE_WITHIN_MS if timeout_ms is None else timeout_ms
+    return waiting.until(goals.ready(api, name), patience_ms, f"{name} is not ready", why)

@@ -72,15 +72,16 @@ def _failing(workload: Workload) -> str:
     return f"; {worst.slot} has failed {worst.failures} times{why}"
 
 
-def done(api: "Client", name: str) -> Look:
-    """It has run to its end."""
+def done(api: "Client", name: str, *, or_paused: bool = False) -> Look:
+    """It has run to its end, or is not to run now."""
 
     def look() -> Seen:
         workload = read(api.get(path("workload", name)), Workload)
         if workload.failed and workload.failed + workload.done >= _ends(workload):
             raise failure(workload)
-        far = how_far(workload, workload.ready, 0)
-        return Seen(_is_done(workload) and not workload.failed, far)
+        far = how_far(workload, workload.ready, 0) + _failing(workload)
+        ended = _is_done(workload) and not workload.failed
+        return Seen(ended or (or_paused and workload.paused), far)
 
     return look
 

@@ -188,16 +188,21 @@ class Reading:
                 if tail is not None and log.at is None:
                     await self._print_tail(log, tail)
                     if not self.follow:
-                        log.whole = True
+                        self._read_all(log)
                         return
                 if self.seat and not self.json:
                     await self._copy(log)
                 else:
                     async for line in self._lines(log):
                         self._print(log.id, line)
-                log.whole = True
+                self._read_all(log)
         except Unanswered as error:
             log.error = error
+
+    def _read_all(self, log: Log) -> None:
+        log.whole = True
+        if log.at == 0:
+            self._note(log.id, f"{log.id} has written nothing")
 
     async def _print_tail(self, log: Log, tail: int) -> None:
         """Where the last lines begin is not known, so more is read, until there are enough. What follows is

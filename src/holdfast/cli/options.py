@@ -23,4 +23,16 @@ Jobs = Annotated[
     int, typer.Option("--jobs", metavar="N", min=0, max=1024, help="Processes to use; 0: one a core.")
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Come back when it is so.")]
+WaitForWork = Annotated[
+    bool, typer.Option("--wait", help="Come back when a service is ready, or what has an end is done.")
+]
+WorkTimeout = Annotated[
+    str,
+    typer.Option(
+        "--timeout",
+        metavar="TIME",
+        help="With --wait: give up after.",
+        show_default="10m; for what has an end: never",
+    ),
+]
 Timeout = Annotated[str, typer.Option("--timeout", metavar="TIME", help="With --wait: give up after.")]

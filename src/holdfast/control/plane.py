@@ -124,6 +124,7 @@ class Plane:
         self._leadership = Leadership("", 0, 0)
         self._generation = 0  # of the last term that we began
         self._trouble = "it has just started"
+        self._failure = ""
         self._steady = SteadyClock(clock)
         self.wall = HeldWall(clock)  # for what ends at a date
         self._clock_off = False
@@ -157,6 +158,11 @@ class Plane:
     @property
     def ready(self) -> bool:
         return self.leading or (self._fresh and bool(self._leadership.leader) and not self._trouble)
+
+    @property
+    def failure(self) -> str:
+        """What keeps it from leading and from following: its store, as a rule."""
+        return self._failure
 
     @property
     def trouble(self) -> str:
@@ -427,7 +433,7 @@ class Plane:
     def _failed(self, why: str) -> None:
         if why != self._trouble:
             log.error("the store failed", why=why)
-        self._trouble = why
+        self._trouble = self._failure = why
         self._leadership = Leadership("", self._leadership.generation, 0)
         self.hub.leader_url = ""
         self._note_planes()
@@ -450,7 +456,7 @@ class Plane:
 
     async def _follow(self, held: Leadership) -> None:
         await self._catch_up()
-        self._trouble = ""
+        self._trouble = self._failure = ""
         await asyncio.sleep(min(FOLLOW_EVERY_S, held.left_ms / 1000 + SOON_S))
 
     async def _catch_up(self) -> None:
@@ -482,7 +488,8 @@ class Plane:
         self.unlisted = {}
         performer = Performer(term, self.hub, self.providers, self.unlisted)
         term.hands, term.on_append = performer, self._grown
-        self._term, self._steady, self._trouble = term, steady, ""
+        self._term, self._steady = term, steady
+        self._trouble = self._failure = ""
         self.hub.take_over(term)
         self._gateways = Gateways(term, lambda: self.clock.monotonic() / 1000, self.hub.may_renew)
         log.info("leading", name=self.name, generation=held.generation, journal=follower.length)

@@ -94,5 +94,8 @@ class Runtime(Protocol):
         """Up to `size` bytes from `offset` of all that it has written (the oldest may be gone; negative:
         from the end), and the offset after them."""
 
+    def has_log(self, replica: str) -> bool:
+        """Is what it wrote still here? It may be nothing."""
+
     async def close(self) -> None:
         """The agent ends; what runs goes on."""
