@@ -21,10 +21,21 @@ from holdfast.model.finding import Severity
 from holdfast.model.gateway import Key, Limits
 from holdfast.model.node import JOINED, Answer, NodeState
 from holdfast.model.place import Place
+from holdfast.model.project import Project
 from holdfast.model.resources import Resources
 from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level, Word
-from holdfast.model.workload import Job, Needs, Restart, Service, Spread, Sweep, Training, Workload
+from holdfast.model.workload import (
+    DEFAULT_PROJECT,
+    Job,
+    Needs,
+    Restart,
+    Service,
+    Spread,
+    Sweep,
+    Training,
+    Workload,
+)
 from holdfast.model.world import World
 from tests.play import Play, offer
 
@@ -192,6 +203,12 @@ class Walk:
         )
         self.play.tell(news[how % 4])
 
+    def quota_changes(self, which: int, how: int) -> None:
+        few = {"nodes": how % 4, "cpu_milli": how % 9 * 2_000, "month_micro_usd": how % 5 * 730 * 60}
+        names = [name for number, name in enumerate(few) if which >> number & 1]
+        quota = Project(DEFAULT_PROJECT, **{name: few[name] for name in names})
+        self.play.tell(ev.ProjectApplied(at=self.play.now, project=quota))
+
     def leader_changes(self, which: int, how: int) -> None:
         generation = self.world.leader.generation + 1
         self.play.tell(ev.LeaderChanged(at=self.play.now, leader="cp-1", generation=generation))
@@ -229,6 +246,7 @@ HAPPENINGS: tuple[Happening, ...] = (
     Walk.leader_changes,
     Walk.stranger_is_named,
     Walk.key_changes,
+    *[Walk.quota_changes] * 2,
 )
 
 

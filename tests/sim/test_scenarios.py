@@ -108,6 +108,12 @@ CLAIMS: dict[str, Callable[[Told], bool]] = {
     "started-anew": lambda told: (
         told.has("web", "never down") and told.has("gang/0.2", "ready") and told.has("count/0.2", "done")
     ),
+    # a project at its quota is repaired, gets no more, and takes nothing from another
+    "a-project-at-its-quota": lambda told: (
+        told.has("web/0.2", "ready")
+        and not told.has("web/4.1", "ready")
+        and not told.has("action", "StopReplica")
+    ),
     # what has been down is up again, elsewhere
     "one-node-dies": lambda told: told.at("ready on std-d") - told.at("loses power") < 6,
     "a-rack-dies": lambda told: told.result.nodes_lost == 4,

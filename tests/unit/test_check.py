@@ -19,6 +19,7 @@ from holdfast.model.finding import Finding, Severity
 from holdfast.model.money import Budget
 from holdfast.model.place import Place
 from holdfast.model.plan import Plan
+from holdfast.model.project import Project
 from holdfast.model.replica import Replica, Role, State
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.model.verdict import Level
@@ -130,6 +131,15 @@ def two_in_one_zone() -> Case:
     return Case(play, place("web/1", "a2"), place("web/1", "d"))
 
 
+def more_than_its_project_may_have() -> Case:
+    play = fleet()
+    play.apply(Workload("web", Service(2), needs(cpu=6), version=1))
+    play.settle()
+    play.tell(ev.ProjectApplied(at=play.now, project=Project("default", cpu_milli=19_000)))
+    play.tell(ev.ReplicaEnded(at=play.now, replica="web/1.1", node="c", how=ev.Ended.STOPPED))
+    return Case(play, place("web/1", "d", cpu=8), place("web/1", "d", cpu=7))
+
+
 def a_lease_that_still_runs() -> Case:
     """`a` fell silent long ago, `b` only now."""
     play = fleet()
@@ -210,6 +220,7 @@ CASES: dict[Invariant, Callable[[], Case]] = {
     check.work_goes_only_to_nodes_that_are_open: a_closed_node,
     check.no_node_is_given_more_than_it_has: a_full_node,
     check.required_spread_is_kept: two_in_one_zone,
+    check.a_project_stays_within_its_quota: more_than_its_project_may_have,
     check.a_replica_is_declared_gone_only_with_proof: a_lease_that_still_runs,
     check.nothing_disruptive_happens_under_a_brake: a_braked_node,
     check.no_healthy_node_is_terminated_while_it_works: a_node_at_work,
@@ -439,6 +450,8 @@ NOT_INDEXES = {
         "pool_states",
         "outcomes",
         "behind_at",
+        "projects",
+        "project_of",
         "epoch_least",
         "workloads",
         "slots",

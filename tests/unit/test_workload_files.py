@@ -316,7 +316,7 @@ BAD = [
         "name: web",
         1,
         "kind",
-        "one of: service, job, training, sweep, pool, policy, got nothing",
+        "one of: service, job, training, sweep, pool, policy, project, got nothing",
         "kind: service",
     ),
     (WEB.replace("service", "servce"), 1, "kind", 'got "servce"', "Did you mean: service"),

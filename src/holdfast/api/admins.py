@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from holdfast.adapters.providers.profiles import FILE
 from holdfast.api.problems import Refused
 from holdfast.control.plane import Plane
-from holdfast.model.event import Event, PolicyApplied, PoolApplied, WorkloadApplied
+from holdfast.model.event import Event, PolicyApplied, PoolApplied, ProjectApplied, WorkloadApplied
 from holdfast.model.workload import Service, Workload
 from holdfast.ports.registry import Role
 
@@ -43,6 +43,8 @@ def _of_an_admin(events: Iterable[Event], plane: Plane) -> Iterator[str]:
                 yield f"pool {pool.name}: pools are an admin's to create and to change"
             case PolicyApplied():
                 yield "policy: it is an admin's to change"
+            case ProjectApplied(project=project):
+                yield f"project {project.name}: its quotas are an admin's to change"
             case _:
                 pass
 

@@ -34,7 +34,7 @@ TOKEN = "take a token without a project, which an admin makes"
 OPEN = frozenset(
     {
         *("status", "nodes", "node", "pools", "offers", "workloads", "workload", "replicas", "findings"),
-        *("apply", "plan", "delete_workload", "scale", "signals", "pause", "resume"),
+        *("projects", "apply", "plan", "delete_workload", "scale", "signals", "pause", "resume"),
         *("retry", "restart", "rollback", "versions", "spec"),
         *("events", "explained", "log"),
     }

@@ -135,6 +135,15 @@ async def replicas(edge: ThisEdge, workload: Filter = "", node: Filter = "") -> 
     return give(await in_parts(names, lambda name: views.replica_of(sight, name)))
 
 
+@router.get(
+    "/projects",
+    summary="All projects: what they take of the fleet, and their quotas",
+    **gives(shapes.Project, "those with workloads or a quota", many=True),
+)
+async def projects(edge: ThisEdge) -> Response:
+    return give(list(views.projects_of(edge.plane.world, edge.who.project)))
+
+
 @router.get("/findings", summary="What is wrong with nodes", **gives(shapes.Finding, "by node", many=True))
 async def findings(edge: ThisEdge) -> Response:
     return give([edge.own.finding(each) for each in views.findings(edge.plane.world)])

@@ -280,6 +280,23 @@ class Line(Shape, frozen=True, gc=False):
     ] = ""
 
 
+class Project(Shape, frozen=True, gc=False):
+    """What a project takes of the fleet, and how much it may; null: as much as there is."""
+
+    name: str
+    workloads: int
+    nodes: Annotated[int, Meta(description="on which its replicas stand")]
+    cpu_milli: int
+    memory_mib: int
+    gpu_milli: int
+    hour_micro_usd: Annotated[int, Meta(description="what its replicas cost, by their shares of their nodes")]
+    nodes_max: int | None = None
+    cpu_milli_max: int | None = None
+    memory_mib_max: int | None = None
+    gpu_milli_max: int | None = None
+    month_micro_usd_max: Annotated[int | None, Meta(description="of 730 such hours")] = None
+
+
 class Audited(Shape, frozen=True, gc=False):
     """One record of the audit log."""
 

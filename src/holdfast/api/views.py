@@ -6,7 +6,8 @@ asks for thousands asks in parts (`reads.in_parts`). Between two parts the world
 has gone meanwhile is None here and left out there.
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -15,10 +16,12 @@ from holdfast.api.tally import Tally
 from holdfast.core import brake, explain_mix, listing, money, pending, spend
 from holdfast.core.detect import Senses
 from holdfast.core.explain_scale import scale_of
+from holdfast.core.quota import Quotas
 from holdfast.core.revise import kind
 from holdfast.model import place, pool, replica, resources, told, workload
 from holdfast.model.money import Budget
 from holdfast.model.node import JOINED, Node
+from holdfast.model.project import Project
 from holdfast.model.scale import Scale
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Level
@@ -229,6 +232,29 @@ def replicas_named(world: World, workload_name: str, node_name: str) -> list[str
         for name in names
         if name in world.replicas and workload_name in ("", world.replicas[name].workload)
     ]
+
+
+def projects_of(world: World, only: str) -> Iterator[shapes.Project]:
+    """`only` this one, or all."""
+    workloads = Counter(it.project for it in world.workloads.values())
+    quotas = Quotas(world)
+    for name in sorted({*workloads, *world.projects}):
+        if only in ("", name):
+            used, quota = quotas.used(name), world.projects.get(name, Project(name))
+            yield shapes.Project(
+                name=name,
+                workloads=workloads[name],
+                nodes=len(used.nodes),
+                cpu_milli=used.cpu_milli,
+                memory_mib=used.memory_mib,
+                gpu_milli=used.gpu_milli,
+                hour_micro_usd=used.hour_micro_usd,
+                nodes_max=quota.nodes,
+                cpu_milli_max=quota.cpu_milli,
+                memory_mib_max=quota.memory_mib,
+                gpu_milli_max=quota.gpu_milli,
+                month_micro_usd_max=quota.month_micro_usd,
+            )
 
 
 # the rest

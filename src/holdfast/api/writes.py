@@ -32,11 +32,13 @@ from holdfast.model.event import (
     PolicyApplied,
     PoolApplied,
     PoolDeleted,
+    ProjectApplied,
     WorkloadApplied,
     WorkloadDeleted,
 )
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
+from holdfast.model.project import Project
 from holdfast.model.scale import Signal
 from holdfast.model.units import Instant
 from holdfast.model.workload import DEFAULT_PROJECT, Workload
@@ -68,7 +70,7 @@ class Change(NamedTuple):
 async def apply(
     request: Request, edge: ThisEdge, role: ThisRole, actor: ThisActor, file: FileName = SENT
 ) -> Response:
-    """Pools, and the policy, take an admin, unless they stay as they are."""
+    """Pools, projects and the policy take an admin, unless they stay as they are."""
     wanted = await _sent(request, edge, file)
     if role is Role.ADMIN:  # nobody else gets a pool in that is not there already
         await _insist_on_usable(edge.plane, wanted)
@@ -188,6 +190,11 @@ def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Chan
                 words = tuple(differences.pool_differences(before, each))
                 pool = PoolApplied(at=now, pool=each, actor=actor, changes=words)
                 yield _plain_change("pool", name, before, each, pool)
+            case Project(name=name):
+                known = world.projects.get(name)
+                words = tuple(differences.project_differences(known, each))
+                quota = ProjectApplied(at=now, project=each, actor=actor, changes=words)
+                yield _plain_change("project", name, known or (None if each.limited else each), each, quota)
             case Policy():
                 words = tuple(differences.policy_differences(world.policy, each))
                 policy = PolicyApplied(at=now, policy=each, actor=actor, changes=words)
@@ -205,7 +212,7 @@ def _revised(old: Workload | None, new: Workload, now: Instant, actor: str, note
 
 
 def _plain_change(
-    kind: str, name: str, old: object, new: object, event: PoolApplied | PolicyApplied
+    kind: str, name: str, old: object, new: object, event: PoolApplied | PolicyApplied | ProjectApplied
 ) -> Change:
     outcome = "created" if old is None else "unchanged" if new == old else "changed"
     applied = shapes.Applied(name, kind, outcome, 0, list(event.changes))

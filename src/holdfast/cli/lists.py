@@ -156,6 +156,20 @@ def spend(api: "Client", json: Json = False) -> None:
     look.show(Group(*parts))
 
 
+@talks
+def projects(api: "Client", json: Json = False) -> None:
+    """List the projects: what they take, and their quotas."""
+    body = api.get("/v1/projects")
+    if json:
+        say.raw(body)
+        return
+    from holdfast.api.shapes import Project
+    from holdfast.cli import client, look, tables
+
+    found = client.read(body, list[Project])
+    look.show(tables.projects(found) if found else "no projects")
+
+
 def _path(name: str) -> str:
     from urllib.parse import quote
 

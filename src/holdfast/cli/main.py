@@ -60,6 +60,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "workloads": lists.workloads,
     "replicas": lists.replicas,
     "pools": lists.pools,
+    "projects": lists.projects,
     "offers": lists.offers,
     "spend": lists.spend,
     "capacity": capacity,

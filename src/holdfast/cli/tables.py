@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from holdfast.api.shapes import Budget, Node, Pool, Replica, Seat, TokenShown, Workload
+from holdfast.api.shapes import Budget, Node, Pool, Project, Replica, Seat, TokenShown, Workload
 from holdfast.cli import look
 from holdfast.cli.rows import Rows, facts
+from holdfast.model.project import HOURS_OF_A_MONTH
 from holdfast.model.units import many, seconds, usd
 
 SEATS_SHOWN = 24
@@ -207,6 +208,34 @@ def pools(found: Sequence[Pool]) -> Rows:
             remark=Text(pool.why, look.UNUSUAL),
         )
     return made
+
+
+def projects(found: Sequence[Project]) -> Rows:
+    made = Rows("PROJECT", "WORKLOADS", "NODES", "CPUS", "MEMORY", "GPUS", "A MONTH")
+    for one in found:
+        month = one.hour_micro_usd * HOURS_OF_A_MONTH
+        most = one.month_micro_usd_max
+        made.add(
+            Text(one.name, "bold"),
+            str(one.workloads),
+            _of(str(one.nodes), None if one.nodes_max is None else str(one.nodes_max)),
+            _of(f"{one.cpu_milli / 1000:g}", _thousandth(one.cpu_milli_max)),
+            _of(
+                look.memory(one.memory_mib),
+                None if one.memory_mib_max is None else look.memory(one.memory_mib_max),
+            ),
+            _of(f"{one.gpu_milli / 1000:g}", _thousandth(one.gpu_milli_max)),
+            _of(usd(month), None if most is None else usd(most)),
+        )
+    return made
+
+
+def _of(used: str, most: str | None) -> str:
+    return used if most is None else f"{used} of {most}"
+
+
+def _thousandth(most: int | None) -> str | None:
+    return None if most is None else f"{most / 1000:g}"
 
 
 def budget(of: Budget) -> str:

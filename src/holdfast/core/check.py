@@ -13,12 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from holdfast.core.check_project import Held
 from holdfast.core.money import all_pools, settled
 from holdfast.model import action as do
 from holdfast.model.market import OfferRecord, key_of
 from holdfast.model.node import COMING, JOINED, Fencing, NodeState
 from holdfast.model.place import Level as Domain
 from holdfast.model.plan import Plan, Refusal
+from holdfast.model.project import Project
 from holdfast.model.replica import LIVE, Phase, Replica, Role, State
 from holdfast.model.room import Room
 from holdfast.model.units import HOUR, Instant
@@ -42,6 +44,7 @@ class Trial:
         self.new_nodes: dict[str, None] = {}
         self.closed: dict[str, None] = {}
         self.quarantined: dict[str, None] = {}
+        self.projects: dict[str, Held] = {}  # those with a quota
         self._room: Room | None = None
 
     @property
@@ -52,6 +55,16 @@ class Trial:
 
     def copies(self, slot: str) -> list[str]:
         return [name for name in self.world.of_slot.get(slot, ()) if name not in self.gone]
+
+    def held(self, slot: str) -> tuple[Held | None, Project | None]:
+        """By the project whose seat it is, if that has a quota."""
+        workload = self.world.workloads.get(slot.rsplit("/", 1)[0])
+        quota = self.world.projects.get(workload.project) if workload is not None else None
+        if quota is None:
+            return None, None
+        if quota.name not in self.projects:
+            self.projects[quota.name] = Held(self.world, quota.name)
+        return self.projects[quota.name], quota
 
     def note(self, action: do.Action) -> None:
         match action:
@@ -66,6 +79,9 @@ class Trial:
                 self.slots[slot] = epoch
                 self.room.take(self.room.row[node], action.needs, action.devices)
                 self.at.setdefault(slot.rsplit("/", 1)[0], []).append(node)
+                held, _ = self.held(slot)
+                if held is not None:
+                    held.place(action)
             case do.PromoteStandby(slot=slot, epoch=epoch):
                 self.slots[slot] = epoch
             case do.AddSlot(slot=slot):
@@ -185,6 +201,13 @@ def required_spread_is_kept(trial: Trial, action: do.Action) -> bool:
 
 def _live(world: World, slot: str) -> list[Replica]:
     return [world.replicas[n] for n in world.of_slot.get(slot, ()) if world.replicas[n].state in LIVE]
+
+
+def a_project_stays_within_its_quota(trial: Trial, action: do.Action) -> bool:
+    if not isinstance(action, do.PlaceReplica):
+        return True
+    held, quota = trial.held(action.slot)
+    return held is None or quota is None or held.may(quota, action)
 
 
 def a_replica_is_declared_gone_only_with_proof(trial: Trial, action: do.Action) -> bool:
@@ -348,6 +371,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     work_goes_only_to_nodes_that_are_open,
     no_node_is_given_more_than_it_has,
     required_spread_is_kept,
+    a_project_stays_within_its_quota,
     a_replica_is_declared_gone_only_with_proof,
     nothing_disruptive_happens_under_a_brake,
     no_healthy_node_is_terminated_while_it_works,

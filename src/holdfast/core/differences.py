@@ -18,6 +18,7 @@ from holdfast.model.gateway import Key, Limits
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.program import Probe, Program
+from holdfast.model.project import Project
 from holdfast.model.resources import GPU
 from holdfast.model.units import seconds
 from holdfast.model.workload import Needs, Serves, Workload
@@ -59,6 +60,10 @@ def _offers(old: Iterable[Offer], new: Iterable[Offer]) -> Iterator[str]:
 
 def policy_differences(old: Policy, new: Policy) -> list[str]:
     return list(_fields(old, new))
+
+
+def project_differences(old: Project | None, new: Project) -> list[str]:
+    return list(_fields(old or Project(new.name), new))
 
 
 def limits_differences(old: Limits, new: Limits) -> list[str]:

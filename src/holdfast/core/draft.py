@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.core import offers, placement
 from holdfast.core.money import Purse
+from holdfast.core.quota import Quotas
 from holdfast.model import action as do
 from holdfast.model.course import Way
 from holdfast.model.lease import surely_over
@@ -67,6 +68,10 @@ class Draft:
         return Purse(self.world, self.now)
 
     @cached_property
+    def quotas(self) -> Quotas:
+        return Quotas(self.world)
+
+    @cached_property
     def market(self) -> Table:
         """All offers of all pools, with what is remembered of them."""
         return offers.listed(self.world)
@@ -105,6 +110,7 @@ class Draft:
     ) -> None:
         epoch = self._next_epoch(slot)
         self.filled[slot.id] = spot.node
+        self.quotas.take(workload, slot.id, spot.node)
         self.add(
             do.PlaceReplica(
                 replica=replica_id(slot.id, epoch),

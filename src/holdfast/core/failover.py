@@ -80,7 +80,7 @@ def _fill(draft: Draft, workload: Workload) -> None:
             ready.append(slot)
         else:
             break
-    ready = _promote(draft, workload, ready)
+    ready = draft.quotas.admit(workload, _promote(draft, workload, ready))
     if ready:
         _place(draft, workload, ready)
     if blocked:
@@ -118,7 +118,9 @@ def _place(draft: Draft, workload: Workload, ready: list[Slot]) -> None:
     quicker."""
     wary = [slot for slot in ready if slot.failures and slot.last_node]
     easy = [slot for slot in ready if not (slot.failures and slot.last_node)]
-    left = _place_together(draft, workload, easy, ()) if easy else []
+    quota = draft.quotas.of(workload)
+    batches = [[slot] for slot in easy] if quota is not None and quota.by_node else [easy]
+    left = [slot for batch in batches if batch for slot in _place_together(draft, workload, batch, ())]
     for slot in wary:
         unplaced = _place_together(draft, workload, [slot], (slot.last_node,))
         left += _place_together(draft, workload, [slot], ()) if unplaced else []
@@ -136,6 +138,7 @@ def ask_for(
         nodes = draft.world.nodes
         avoid = (*avoid, *(name for name in draft.room.row if is_kept_by_waiting(draft, nodes[name])))
     avoid = (*avoid, *reserve.kept_from(draft, workload.priority))
+    avoid = (*avoid, *draft.quotas.kept_from(workload, draft.room))
     return placement.Ask(
         needs=needs,
         count=count,
@@ -211,6 +214,8 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
                 draft.stop(replica, owner, why, cause="preemption")
     if left < len(slots) or draft.leaving:
         draft.floor = max(draft.floor, workload.priority)
+    new = draft.quotas.new_nodes(workload)
+    left = left if new is None else min(left, new)  # each may need a node of its own
     if left:
         again = any(slot.epoch for slot in slots)
         draft.unmet.append(Unmet(workload, left, again=again, tried=left == len(slots)))

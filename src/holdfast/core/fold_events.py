@@ -85,6 +85,8 @@ def observe(world: World, event: ev.Event) -> None:
                 world.agenda.note("node", name)
         case ev.KeyPut() | ev.KeyDeleted() | ev.LimitsSet() | ev.BudgetDrawn():
             fold_gateway.observe(world, event)
+        case ev.ProjectApplied(project=project):
+            fold_workloads.limited(world, project)
         case ev.TokenMade() | ev.TokenRevoked():
             pass  # the registry has them
         case _:

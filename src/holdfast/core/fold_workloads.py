@@ -20,6 +20,7 @@ from holdfast.core.revise import runs
 from holdfast.model import event as ev
 from holdfast.model.course import Course
 from holdfast.model.lease import surely_over
+from holdfast.model.project import Project
 from holdfast.model.replica import Phase, Slot
 from holdfast.model.units import Instant
 from holdfast.model.workload import DEFAULT_PROJECT, Job, Version, Workload
@@ -56,6 +57,17 @@ def applied(world: World, workload: Workload, at: Instant) -> None:
         for slot in _slots(world, workload.name):
             if slot.failures or slot.phase is Phase.FAILED:
                 _open(world, slot, at)
+
+
+def limited(world: World, project: Project) -> None:
+    """What waited for the quota is looked at again."""
+    if project.limited:
+        world.projects[project.name] = project
+    else:
+        world.projects.pop(project.name, None)
+    for name, waiting in world.waiting.items():
+        if waiting and name in world.workloads and world.workloads[name].project == project.name:
+            world.agenda.note("workload", name)
 
 
 def _note_project(world: World, workload: Workload) -> None:

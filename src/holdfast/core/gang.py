@@ -100,7 +100,11 @@ def ask_for(
         count=count,
         at_least=at_least,
         beside=(*draft.copies_at(workload.name), *beside) if apart else tuple(beside),
-        avoid=(*beside, *reserve.kept_from(draft, workload.priority)),
+        avoid=(
+            *beside,
+            *reserve.kept_from(draft, workload.priority),
+            *draft.quotas.kept_from(workload, draft.room),
+        ),
         use_standby=again,
         one_per_node=True,
     )
@@ -109,14 +113,23 @@ def ask_for(
 def _start(draft: Draft, workload: Workload, gang: Gang, open_: list[Slot]) -> None:
     shape = workload.shape
     assert isinstance(shape, Training)
+    open_ = within_quota(draft, workload, open_)
+    if len(open_) < shape.nodes_min:
+        return
     ask = ask_for(draft, workload, len(open_), shape.nodes_min, [], again=gang.generation > 0)
-    spots = placement.place(draft.room, ask)
-    if not spots:
+    spots = draft.quotas.trim(workload, placement.place(draft.room, ask))
+    if len(spots) < shape.nodes_min:
         _make_room(draft, workload, ask, shape.nodes_min)
         return
     why = f"a gang of {len(spots)} of {shape.nodes_min}..{shape.nodes_max} fits"
     for slot, spot in zip(open_, spots, strict=False):
         draft.place(slot, workload, spot, why, gang=gang.generation + 1)
+
+
+def within_quota(draft: Draft, workload: Workload, slots: list[Slot]) -> list[Slot]:
+    """Those that its project may have, if each member takes a node that it has not yet."""
+    new = draft.quotas.new_nodes(workload)
+    return draft.quotas.admit(workload, slots)[:new]
 
 
 def _make_room(draft: Draft, workload: Workload, ask: placement.Ask, at_least: int) -> None:
@@ -140,10 +153,10 @@ def _mend(draft: Draft, workload: Workload, gang: Gang, members: list[Replica], 
     assert isinstance(shape, Training)
     warm = draft.standbys_of(workload.name)[: len(missing)]
     nodes = [replica.node for replica in (*members, *warm)]
-    cold = missing[len(warm) :]
+    cold = within_quota(draft, workload, missing[len(warm) :])
     at_least = max(1, shape.nodes_min - len(nodes))
     ask = ask_for(draft, workload, len(cold), at_least, nodes, again=True)
-    spots = placement.place(draft.room, ask) if cold else []
+    spots = draft.quotas.trim(workload, placement.place(draft.room, ask)) if cold else []
     size = len(nodes) + len(spots)
     if len(spots) < len(cold):
         draft.unmet.append(Unmet(workload, len(cold) - len(spots)))
@@ -176,11 +189,12 @@ def _regroup(draft: Draft, workload: Workload, generation: int, members: list[Re
 
 
 def _grow(draft: Draft, workload: Workload, gang: Gang, members: list[Replica], open_: list[Slot]) -> None:
-    empty = [slot for slot in open_ if not draft.world.of_slot[slot.id]]
+    empty = within_quota(draft, workload, [slot for slot in open_ if not draft.world.of_slot[slot.id]])
     if not empty or draft.now - gang.since < draft.world.policy.replicas.gang_grow_ms:
         return
     nodes = [member.node for member in members]
     spots = placement.place(draft.room, ask_for(draft, workload, len(empty), 1, nodes, again=False))
+    spots = draft.quotas.trim(workload, spots)
     generation = gang.generation + 1
     for slot, spot in zip(empty, spots, strict=False):
         draft.place(slot, workload, spot, "there is room for a larger gang", gang=generation)

@@ -205,6 +205,8 @@ def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str
         return True
     if slot.phase is not Phase.OPEN or draft.now < slot.retry_at:
         return False
+    if not draft.quotas.admit(workload, [slot]):
+        return False  # it asks for more than before
     for ask in successors(draft, replica, workload):
         for spot in placement.place(draft.room, ask):
             draft.place(slot, workload, spot, why)

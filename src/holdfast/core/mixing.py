@@ -30,7 +30,7 @@ from holdfast.core.remember import GRID
 from holdfast.model import action as do
 from holdfast.model.market import Losses, key_of
 from holdfast.model.node import COMING, Node
-from holdfast.model.replica import LIVE, Replica, Role, State
+from holdfast.model.replica import LIVE, Replica, Role, Slot, State
 from holdfast.model.units import HOUR, Millis
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
@@ -62,7 +62,8 @@ def look(draft: Draft, tally: dict[str, Tally], workload: Workload) -> Look | No
     rules = rules_of(workload)
     if rules is None:
         return None
-    view = View(draft, workload, orders.payable(draft, tally, workload.priority))
+    most = draft.quotas.money(workload)
+    view = View(draft, workload, orders.payable(draft, tally, workload.priority, most))
     fleet = view.fleet(rules)
     if not view.paid_rows:  # nobody offers what the floor is made of
         rules = replace(rules, floor=min(rules.floor, fleet.on_demand_ready + fleet.on_demand_coming))
@@ -129,7 +130,8 @@ def _best_on_demand(
     table = draft.market
     mask = offers.suits(table, workload.needs) & ~table.bools["spot"]
     ask = company.told_in(market.Ask())
-    ranked = market.rank(table, ask, draft.now, mask & orders.payable(draft, tally, workload.priority))
+    may = orders.payable(draft, tally, workload.priority, draft.quotas.money(workload))
+    ranked = market.rank(table, ask, draft.now, mask & may)
     return ranked[0].key if len(ranked) else ""
 
 
@@ -157,6 +159,16 @@ def copies(world: World, workload: Workload) -> Iterator[Replica]:
                     yield world.replicas[name]
 
 
+def _within_quota(draft: Draft, workload: Workload, slots: list[Slot]) -> int:
+    """How many of its seats are filled or may be."""
+    new = draft.quotas.new_nodes(workload)
+    admitted = draft.quotas.admit(workload, slots)
+    if new is None:
+        return len(admitted)
+    there = sum(draft.quotas.counted(slot.id) for slot in slots)
+    return min(len(admitted), there + new)
+
+
 class View:
     """What stands for one service, by offer."""
 
@@ -166,9 +178,8 @@ class View:
         suiting = offers.suits(table, workload.needs)
         self.spot_rows = [row for row in table.row.values() if suiting[row] and table.bools["spot"][row]]
         self.paid_rows = [row for row in table.row.values() if suiting[row] and not table.bools["spot"][row]]
-        self.wanted = sum(
-            world.slots[slot].role is Role.ACTIVE for slot in world.of_workload.get(workload.name, ())
-        )
+        slots = [world.slots[slot] for slot in world.of_workload.get(workload.name, ())]
+        self.wanted = _within_quota(draft, workload, [slot for slot in slots if slot.role is Role.ACTIVE])
         self.ready: dict[str, int] = {}
         self.coming: dict[str, int] = {}
         self.leaving: dict[str, int] = {}

@@ -31,7 +31,7 @@ from holdfast.model.course import Way
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
-from holdfast.model.units import HOUR, NEVER, seconds
+from holdfast.model.units import HOUR, NEVER, MicroUsd, seconds
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Spread, Training, Workload
 from holdfast.model.world import World
@@ -208,7 +208,7 @@ def best(
     suiting = offers.suits(table, draft.needs_of(workload))
     if draft.ways.get(workload.name) is Way.SPOT:
         suiting = suiting & table.bools["spot"]
-    mask = suiting & payable(draft, tally, workload.priority)
+    mask = suiting & payable(draft, tally, workload.priority, draft.quotas.money(workload))
     if apart is not None:
         mask = mask & offers.outside(table, apart.level, apart.taken)
     if among is not None:
@@ -217,10 +217,13 @@ def best(
     return [Pick(*draft.offer_of(candidate.key)) for candidate in market.hedge(ranking)]
 
 
-def payable(draft: Draft, tally: dict[str, Tally], priority: int) -> offers.Bools:
-    """The offers of pools that may launch one more for such a priority, at no more than that may cost."""
+def payable(
+    draft: Draft, tally: dict[str, Tally], priority: int, most: MicroUsd | None = None
+) -> offers.Bools:
+    """The offers of pools that may launch one more for such a priority, at no more than that may cost; and no
+    more than `most`, which a project has left."""
     may = {
-        name: draft.purse.most(pool)
+        name: draft.purse.most(pool) if most is None else min(most, draft.purse.most(pool))
         for name, pool in draft.world.pools.items()
         if may_launch(draft, pool, tally[name], kept=kept(pool, priority))
     }

@@ -142,6 +142,13 @@ def _seats(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool)
         yield Waiting(_ids(slots), (why,), logs)
     if not left:
         return
+    admitted = draft.quotas.admit(workload, left)
+    if len(admitted) < len(left):
+        beyond = [slot for slot in left if slot not in admitted]
+        yield Waiting(_ids(beyond), (draft.quotas.why(workload),), (_larger_quota(workload),))
+        left = admitted
+        if not left:
+            return
     most = _at_once(draft.world, workload)
     if most <= 0:
         assert isinstance(workload.shape, Sweep)
@@ -152,6 +159,10 @@ def _seats(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool)
     again = any(slot.epoch for slot in left)
     ask = failover.ask_for(draft, workload, min(len(left), most), (), again=again)
     yield _room(draft, workload, left, ask, advise=advise)
+
+
+def _larger_quota(workload: Workload) -> str:
+    return f"a larger quota of project {workload.project}, which admins set"
 
 
 def _own(draft: Draft, workload: Workload, slot: Slot) -> str:
@@ -225,6 +236,10 @@ def _rollout(draft: Draft, workload: Workload, *, advise: bool) -> Iterator[Wait
             failed, again = _failed(slot), f"{AGAIN} {seconds(slot.retry_at - draft.now)}"
             yield Waiting((slot.id,), (f"{first} {old.version}: {failed}", again), logs)
             continue
+        if not draft.quotas.admit(workload, [slot]):
+            why = (f"{first} {old.version}", draft.quotas.why(workload))
+            yield Waiting((slot.id,), why, (_larger_quota(workload),))
+            continue
         ask = handover.successors(draft, old, workload)[-1]
         if placement.why_not(draft.room, ask):
             yield _room(draft, workload, [slot], ask, f"{first} {old.version}", advise=advise)
@@ -249,6 +264,10 @@ def _gang(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool) 
         return Waiting(_ids(empty), ("the gang meets again when no lost member can run", *why))
     nodes = [member.node for member in members]
     least = max(1, shape.nodes_min - len(members))
+    if len(gang.within_quota(draft, workload, empty)) < least:
+        reason = draft.quotas.why(workload, least) or draft.quotas.why_nodes(workload, least)
+        size = f"the gang needs {many(least, 'more member')}" if members else f"it starts with {least}"
+        return Waiting(_ids(empty), (f"{size}: {reason}",), (_larger_quota(workload),))
     known = world.gangs.get(workload.name, Gang())
     ask = gang.ask_for(draft, workload, len(empty), least, nodes, again=known.generation > 0)
     if members:
@@ -270,6 +289,8 @@ def _room(
     if not why:
         return Waiting(_ids(slots), (*first, _why_not_yet(draft.world, workload, slots)))
     because = [*first, f"no room: {why}", *_closed(draft.world)]
+    if quota := draft.quotas.why_nodes(workload):
+        because.append(quota)
     if draft.leaving:
         because.append(f"{many(len(draft.world.stopping), 'replica')} on the way out still hold room")
     pools = list(_pools(draft, workload, ask))

@@ -32,6 +32,7 @@ from holdfast.model.outcomes import Outcomes
 from holdfast.model.place import Level
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool, PoolState
+from holdfast.model.project import Project
 from holdfast.model.replica import Replica, Slot
 from holdfast.model.room import FIRST_ROWS, Interned, Room
 from holdfast.model.units import Instant, Millis
@@ -103,6 +104,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     tranches: dict[str, Tranche] = {}
     tranches_of: int = 0
     project_of: dict[str, str] = {}
+    projects: list[Project] = []
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -153,6 +155,7 @@ def dump(world: World) -> bytes:
         tranches=world.tranches,
         tranches_of=world.tranches_of,
         project_of=world.project_of,
+        projects=list(world.projects.values()),
         lines={name: list(getattr(world, name)) for name in LINES},
         lines_by_name={name: _long(getattr(world, name)) for name in LINES_BY_NAME},
         rows=_rows(world.room),
@@ -220,6 +223,7 @@ def _rebuilt(saved: Saved) -> World:
     world.keys = {key.id: key for key in saved.keys}
     world.limits, world.drawn = saved.limits, saved.drawn
     world.versions, world.project_of = saved.versions, saved.project_of
+    world.projects = {project.name: project for project in saved.projects}
     world.tranches, world.tranches_of = saved.tranches, saved.tranches_of
     for workload in saved.workloads:
         index.put_workload(world, workload)

@@ -172,6 +172,7 @@ def tell_event(event: ev.Event) -> tuple[str, str, str] | None:
             | ev.PoolApplied()
             | ev.PoolDeleted()
             | ev.PolicyApplied()
+            | ev.ProjectApplied()
             | ev.OperatorOrdered()
         ):
             return "user", *_tell_order(event)
@@ -229,6 +230,7 @@ def _tell_order(
     | ev.PoolApplied
     | ev.PoolDeleted
     | ev.PolicyApplied
+    | ev.ProjectApplied
     | ev.OperatorOrdered,
 ) -> tuple[str, str]:
     """What somebody wanted: of whom or what, and what."""
@@ -247,6 +249,8 @@ def _tell_order(
             return name, "pool deleted: its nodes are emptied and let go"
         case ev.PolicyApplied():
             return "policy", f"applied{_changed(event.changes)}"
+        case ev.ProjectApplied(project=project):
+            return project.name, f"quota of the project applied{_changed(event.changes)}"
         case ev.OperatorOrdered(order=order, node=node, why=why, pool=pool):
             named = event.actor and why == ev.BY_HAND  # whose hand it was is said beside it
             return node or pool, f"{order}" if named else f"{order}: {why}"

@@ -25,6 +25,7 @@ def scenario(form: ScenarioForm, name: str, markets: Mapping[str, Market] | None
         changes=tuple(form.changes),
         control_planes=form.control_planes,
         policy=form.policy,
+        projects=tuple(map(fleet_convert.project, form.projects)),
         gateways=form.gateways,
         limits={scope: limits_of(found) for scope, found in form.limits.items()},
         domain_mtbf_ms=form.domain_mtbf,

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, WorkloadFields
+from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, ProjectFields, WorkloadFields
 from holdfast.files.scale_forms import scale_of
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.program import Program
+from holdfast.model.project import Project
 from holdfast.model.resources import GPU, Resources
 from holdfast.model.workload import DEFAULT_PROJECT, Job, Needs, Service, Shape, Sweep, Training, Workload
 
@@ -67,6 +68,10 @@ def explicit_offer(pool: PoolFields, offer: OfferForm) -> Offer:
     alike = pool.model_copy(update=own)
     place = Place(pool.provider, alike.region, offer.zone, offer.rack)
     return Offer(offer.name, place, _capacity(alike), alike.price, alike.spot)
+
+
+def project(form: ProjectFields) -> Project:
+    return Project(form.name, form.nodes, form.cpus, form.memory, form.gpus, form.month)
 
 
 def workload(

@@ -113,6 +113,21 @@ class PoolFields(Strict):
     )
 
 
+class ProjectFields(Strict):
+    name: Annotated[str, IDENTITY] = Field(description="unique")
+    nodes: Annotated[int | None, whole(0, 20_000, 4)] = Field(
+        None, description="on which its replicas stand, shared ones too; no limit"
+    )
+    cpus: Annotated[int | None, CPUS] = Field(None, description="of all its replicas; no limit")
+    memory: Annotated[int | None, MEMORY] = Field(None, description="of all its replicas; no limit")
+    gpus: Annotated[int | None, GPUS] = Field(None, description="of all its replicas; no limit")
+    month: Annotated[int | None, MONEY] = Field(
+        None,
+        description="dollars: what its replicas cost an hour, by their shares of their nodes, times 730; "
+        "no limit",
+    )
+
+
 class WorkloadFields(Strict):
     name: Annotated[str, IDENTITY] = Field(description="unique in the fleet, whatever its project")
     project: Annotated[str, IDENTITY] = Field(

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from holdfast.files import leaf
-from holdfast.files.fleet_forms import PoolFields, WorkloadFields
+from holdfast.files.fleet_forms import PoolFields, ProjectFields, WorkloadFields
 from holdfast.files.gateway_forms import LimitsForm
 from holdfast.files.leaf import IDENTITY, MONEY, TEXT, choice, duration, whole
 from holdfast.files.load_forms import LoadForm
@@ -120,6 +120,7 @@ class ScenarioForm(Strict):
     domain_repair: Annotated[int, duration(1)] = Field(HOUR, description="and is back after this")
     pools: list[PoolForm] = Field([], description="where nodes come from; at least one")
     workloads: list[WorkloadForm] = Field([], description="what must stay up")
+    projects: list[ProjectFields] = Field([], description="how much of the fleet they may take")
     providers: dict[str, Annotated[ProviderTraits, PROVIDER]] = Field({}, description="how providers behave")
     gateways: Annotated[GatewayTraits, GATEWAYS] = Field(
         GatewayTraits(), description="through which requests come"

@@ -20,14 +20,21 @@ from holdfast.files import explain, fleet_convert, load, policy, policy_checks, 
 from holdfast.files.explain import YAML
 from holdfast.files.problem import FileProblem, Problem, shown
 from holdfast.files.salvage import UNNAMED, Salvaged
-from holdfast.files.workload_forms import TEXTS, DocumentKind, PoolDocument, WorkloadDocument
+from holdfast.files.workload_forms import (
+    TEXTS,
+    DocumentKind,
+    PoolDocument,
+    ProjectDocument,
+    WorkloadDocument,
+)
 from holdfast.files.yaml_load import Document
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
 from holdfast.model.program import Program
+from holdfast.model.project import Project
 from holdfast.model.workload import DEFAULT_PROJECT, Workload
 
-Wanted = Workload | Pool | Policy
+Wanted = Workload | Pool | Policy | Project
 EMPTY = Problem("", "expected at least one document, got an empty file", "Try: kind: service")
 PATTERNS = ("*.yaml", "*.yml")
 KINDS = [str(kind) for kind in DocumentKind]
@@ -121,6 +128,8 @@ def _read(document: Document, name: str) -> _Read:
         done = _policy({key: value for key, value in rest.items() if key != "kind"})
     elif kind == DocumentKind.POOL:
         done = _checked(PoolDocument, rest)
+    elif kind == DocumentKind.PROJECT:
+        done = _checked(ProjectDocument, rest)
     else:
         done = _checked(WorkloadDocument, rest)
     return done._replace(problems=problems + document.problems + done.problems)
@@ -140,10 +149,10 @@ def _kind(data: dict[str, object]) -> tuple[str | None, list[Problem]]:
     return near[0] if near else None, [Problem("kind", text, hint)]
 
 
-def _checked(form: type[WorkloadDocument] | type[PoolDocument], data: dict[str, object]) -> _Read:
-    read: Salvaged[WorkloadDocument | PoolDocument] = Salvaged(form, data, YAML, INSTEAD)
+def _checked(form: type[WorkloadDocument | PoolDocument | ProjectDocument], data: dict[str, object]) -> _Read:
+    read: Salvaged[WorkloadDocument | PoolDocument | ProjectDocument] = Salvaged(form, data, YAML, INSTEAD)
     broken = frozenset(str(each.loc[0]) if each.known or len(each.loc) > 1 else "?" for each in read.broken)
-    if read.form is not None:
+    if read.form is not None and not isinstance(read.form, ProjectDocument):
         read.tell(workload_checks.problems(read.form, broken))
     return _Read(read.form, [_in_our_words(problem) for problem in read.problems], broken)
 
@@ -163,13 +172,15 @@ def _policy(data: dict[str, object]) -> _Read:
     return _Read(read, list(policy_checks.problems(read)), frozenset())
 
 
-def _wanted(form: WorkloadDocument | PoolDocument | Policy, project: str) -> Wanted:
+def _wanted(form: WorkloadDocument | PoolDocument | ProjectDocument | Policy, project: str) -> Wanted:
     match form:
         case WorkloadDocument():
             program = Program(form.command, form.env, form.workdir, form.ready, form.alive, form.tell)
             return fleet_convert.workload(form, program, paused=form.paused, project=project)
         case PoolDocument():
             return _pool(form)
+        case ProjectDocument():
+            return fleet_convert.project(form)
         case _:
             return form
 

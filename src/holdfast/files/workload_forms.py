@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from holdfast.adapters.providers import names
 from holdfast.adapters.providers.facts import LIMITS
-from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, WorkloadFields
+from holdfast.files.fleet_forms import Kind, OfferForm, PoolFields, ProjectFields, WorkloadFields
 from holdfast.files.leaf import FLAG, IDENTITY, NETWORKS, TEXT, URL_PATH, Leaf, choice, show_texts, whole
 from holdfast.files.mirror import Mirror
 from holdfast.model.program import Probe
@@ -47,6 +47,7 @@ class DocumentKind(enum.StrEnum):
     SWEEP = "sweep"
     POOL = "pool"
     POLICY = "policy"
+    PROJECT = "project"
 
 
 def _word(value: object) -> str:
@@ -158,6 +159,10 @@ class HostForm(OfferForm):
     known_hosts: Annotated[str, TEXT] = Field("", description="only from `profile`, for all hosts")
     python: Annotated[str, TEXT] = Field("", description="Python 3.11 or newer there; python3")
     root: Annotated[str, TEXT] = Field("", description="folder there that the agent lives in")
+
+
+class ProjectDocument(ProjectFields):
+    kind: Annotated[str, choice(("project",))] = Field(description="`project`")
 
 
 class PoolDocument(PoolFields):

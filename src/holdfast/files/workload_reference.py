@@ -6,13 +6,14 @@ from holdfast.adapters.providers.inherited import NAMES
 from holdfast.files.explain import table_at
 from holdfast.files.policy import POLICY
 from holdfast.files.reference import table
-from holdfast.files.workload_forms import PoolDocument, WorkloadDocument
+from holdfast.files.workload_forms import PoolDocument, ProjectDocument, WorkloadDocument
 
 HEAD = """# Workload files
 
 What must stay up, in YAML: one document a thing, with its `kind` (`service`, `job`, `training`, `sweep`,
-`pool` or `policy`). Several documents in one file are separated by `---`. `holdfast apply FILE` asks for it,
-again and again if you like: what did not change is left alone. `holdfast plan FILE` says what would happen.
+`pool`, `project` or `policy`). Several documents in one file are separated by `---`. `holdfast apply FILE`
+asks for it, again and again if you like: what did not change is left alone. `holdfast plan FILE` says what
+would happen.
 
 ```yaml
 kind: service
@@ -119,6 +120,13 @@ and it is put on none, empty or not; a node that holds something less important 
 that may still be launched count as kept. Nobody is moved or stopped for a reserve that is made later, and
 somebody important who finds no room preempts as ever."""
 
+QUOTA = """
+The quota of a project; it takes an admin. Each slot of its workloads counts once, from its first copy until
+the last is gone, so a failover or a rolling update needs no room in the quota. What is beyond it waits:
+`holdfast explain workload NAME` and `plan` say so. It preempts nobody, and no node is launched for it. Where
+`month` is given, a node is launched only if the whole of it is within what is left. A quota that is made
+smaller stops nothing. Applied without limits, the project has no quota."""
+
 
 def page() -> str:
     return "\n".join([HEAD, *_sections()]).replace("a text in quotes", "a text")  # quotes are rare in YAML
@@ -145,6 +153,7 @@ def _sections() -> Iterator[str]:
     yield LOCAL
     yield from ("### `offers`", "", *table(table_at(PoolDocument, ("offers", 0))))
     yield from ("### `hosts`", "", *table(table_at(PoolDocument, ("hosts", 0))))
+    yield from ("## `kind: project`", "", *table(ProjectDocument), QUOTA)
     yield from ("## `kind: policy`", "", "The last one applied holds, as a whole.", "")
     for name in POLICY.model.model_fields:
         yield from (f"### `{name}`", "", *table(table_at(POLICY.model, (name,))))

@@ -10,6 +10,7 @@ from holdfast.model.node import Answer, Fencing, LimitedBy
 from holdfast.model.place import Place
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool
+from holdfast.model.project import Project
 from holdfast.model.resources import Resources
 from holdfast.model.units import Instant, Millis
 from holdfast.model.verdict import Verdict, Word
@@ -216,6 +217,12 @@ class PolicyApplied(Changed, frozen=True):
     policy: Policy
 
 
+class ProjectApplied(Changed, frozen=True):
+    """The quota of a project; one without limits is none."""
+
+    project: Project
+
+
 class KeyPut(Changed, frozen=True):
     """A key of the gateways is new, or was changed. It is whole, without its secret: nobody has that."""
 
@@ -321,6 +328,7 @@ Event = (
     | PoolApplied
     | PoolDeleted
     | PolicyApplied
+    | ProjectApplied
     | KeyPut
     | KeyDeleted
     | LimitsSet

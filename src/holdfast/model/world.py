@@ -19,6 +19,7 @@ from holdfast.model.offer_table import Table
 from holdfast.model.outcomes import Outcomes
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool, PoolState
+from holdfast.model.project import Project
 from holdfast.model.replica import Replica, Slot
 from holdfast.model.room import Room
 from holdfast.model.units import Instant, Millis
@@ -95,6 +96,7 @@ class World:
         # these three are replaced whole when they change, so that it is seen at a glance
         self.keys: dict[str, Key] = {}
         self.limits: dict[str, Limits] = {}  # by scope, but for those of single keys, which say them
+        self.projects: dict[str, Project] = {}  # those with a quota
         self.project_of: dict[
             str, str
         ] = {}  # workloads of other projects than the default, also deleted ones

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from holdfast.core import index, placement, preempt, seats
+from holdfast.core.check_project import Held
 from holdfast.core.packing import Apart, Bin, Bins
 from holdfast.model.market import key_of
 from holdfast.model.node import COMING
@@ -156,7 +157,26 @@ def _excuse(sim: "Simulation", world: World, workload: Workload, slot: Slot, now
         if len(filled) >= workload.shape.nodes_min:
             return "the gang is large enough"
         least = workload.shape.nodes_min
+    if _beyond_quota(world, workload, least):
+        return "it is beyond the quota of its project"
     return _no_room(sim, world, workload, slot, least, now)
+
+
+def _beyond_quota(world: World, workload: Workload, least: int) -> bool:
+    quota = world.projects.get(workload.project)
+    if quota is None:
+        return False
+    cpu, memory, gpu, hour, nodes = Held(world, quota.name).sums
+    asked = workload.needs.resources
+    dear = max((node.price_micro_usd for node in world.nodes.values()), default=0)
+    over = (
+        (quota.cpu_milli, cpu + least * asked.cpu_milli),
+        (quota.memory_mib, memory + least * asked.memory_mib),
+        (quota.gpu_milli, gpu + least * asked.gpu_milli),
+        (quota.nodes, nodes + least),
+        (quota.hour_micro_usd, hour + least * dear),
+    )
+    return any(most is not None and most < there for most, there in over)
 
 
 def _no_room(

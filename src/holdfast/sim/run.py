@@ -118,6 +118,7 @@ class Simulation:
         if self.store.entries:
             return []
         words: list[ev.Event] = [ev.PolicyApplied(at=now, policy=self.scenario.policy)]
+        words += [ev.ProjectApplied(at=now, project=project) for project in self.scenario.projects]
         words += [ev.PoolApplied(at=now, pool=setup.pool) for setup in self.scenario.pools]
         for setup in self.scenario.pools:
             words += self._nodes_there(setup, now)

@@ -9,6 +9,7 @@ from holdfast.model.gateway import Limits
 from holdfast.model.node import Fencing
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Pool
+from holdfast.model.project import Project
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant, Millis
 from holdfast.model.workload import Workload
 from holdfast.sim.load import Load
@@ -199,6 +200,7 @@ class Scenario(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     control_planes: int = 1
     policy: Policy = Policy()
+    projects: tuple[Project, ...] = ()
     gateways: GatewayTraits = GatewayTraits()
     limits: dict[str, Limits] = {}  # by scope: what may be asked of the gateways
     domain_mtbf_ms: Millis = 0  # what-if: a whole zone fails about so often

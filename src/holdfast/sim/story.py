@@ -21,6 +21,7 @@ UNTOLD = (
     ev.FindingCleared,
     ev.PoolApplied,
     ev.PolicyApplied,
+    ev.ProjectApplied,
 )
 OPENING_MS = 2_000  # everybody joins when the story begins: no news
 

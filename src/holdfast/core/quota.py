@@ -1,0 +1,221 @@
+"""How many more replicas may a project have?
+
+The rule: what its seats hold is added up, and a seat is filled only if the sum stays within the quota. A
+seat counts once, by the most that any copy in it asks for, from the moment at which a replica is placed in it
+until all copies in it are gone. So a failover, a drain and a rolling update, which have two copies in one
+seat for a while, need no quota of their own, and a project at its limit is repaired like any other; an update
+that asks for more than before does need it. A seat beyond the quota waits, with its reason, and does nothing
+else: it preempts nobody, and no node is launched for it.
+
+Nodes: those on which its replicas stand, shared ones too. Money: each replica costs the share of its node
+that it asks for (the largest of its shares of CPU, memory and GPUs), and what all of them cost an hour, for
+730 hours, is at most the quota of a month. Where nodes or money are limited, it depends on the node whether a
+replica fits, so its seats are placed one by one, and nodes that would be too much are left out. For money, a
+node is launched only if the whole of it is within what is left.
+
+A quota that is made smaller takes nothing from what runs. Moves (drains, updates, consolidation) may bring a
+project to other and dearer nodes; nothing new is placed then.
+
+Refused: to add up what was really used of a month. A project that has used up its money on the tenth would
+have to be stopped then, and no service should end by arithmetic; a rate can be kept by not growing.
+Refused: a quota of whole workloads when they are applied. A service that scales takes what it is not given.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from holdfast.core.placement import Spot
+from holdfast.model.node import Node
+from holdfast.model.project import Project
+from holdfast.model.replica import Slot
+from holdfast.model.resources import GPU, Resources
+from holdfast.model.room import Room
+from holdfast.model.units import MicroUsd
+from holdfast.model.workload import DEFAULT_PROJECT, Workload
+from holdfast.model.world import World
+
+PARTS = 1_000_000  # in which shares are counted
+
+
+class Used:
+    """What the seats of one project hold."""
+
+    def __init__(self) -> None:
+        self.cpu_milli = self.memory_mib = self.gpu_milli = 0
+        self.hour_micro_usd: MicroUsd = 0
+        self.nodes: dict[str, None] = {}
+
+    def add(self, needs: Resources, node: str, hour_micro_usd: MicroUsd) -> None:
+        self.cpu_milli += needs.cpu_milli
+        self.memory_mib += needs.memory_mib
+        self.gpu_milli += needs.gpu_milli
+        self.hour_micro_usd += hour_micro_usd
+        self.nodes[node] = None
+
+
+def share_of(needs: Resources, node: Resources) -> int:
+    """The largest of its shares, in PARTS, rounded up."""
+    pairs = (
+        (needs.cpu_milli, node.cpu_milli),
+        (needs.memory_mib, node.memory_mib),
+        (needs.gpu_milli, node.gpu_milli),
+    )
+    return min(PARTS, max((-(-part * PARTS // whole) for part, whole in pairs if whole), default=PARTS))
+
+
+def cost_of(needs: Resources, node: Node | None) -> MicroUsd:
+    """An hour of its share of a node."""
+    return -(-node.price_micro_usd * share_of(needs, node.capacity) // PARTS) if node is not None else 0
+
+
+def project_of(world: World, workload: str) -> str:
+    known = world.workloads.get(workload)
+    return known.project if known is not None else world.project_of.get(workload, DEFAULT_PROJECT)
+
+
+class Quotas:
+    """Of one turn: what is there, and what its plan adds."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._used: dict[str, Used] = {}
+        self._filled: dict[str, None] = {}  # seats, by this plan
+
+    def of(self, workload: Workload) -> Project | None:
+        return self.world.projects.get(workload.project)
+
+    def used(self, project: str) -> Used:
+        if project not in self._used:
+            used = self._used[project] = Used()
+            for name, slots in self.world.held.items():
+                if slots and project_of(self.world, name) == project:
+                    for slot in slots:
+                        self._count(used, slot)
+        return self._used[project]
+
+    def _count(self, used: Used, slot: str) -> None:
+        copies = [self.world.replicas[id] for id in self.world.of_slot[slot]]
+        most = Resources(
+            max(copy.needs.cpu_milli for copy in copies),
+            max(copy.needs.memory_mib for copy in copies),
+            max(copy.needs.gpu_milli for copy in copies),
+        )
+        nodes = self.world.nodes
+        used.add(most, copies[0].node, max(cost_of(copy.needs, nodes.get(copy.node)) for copy in copies))
+        used.nodes.update(dict.fromkeys(copy.node for copy in copies))
+
+    def counted(self, slot: str) -> bool:
+        return bool(self.world.of_slot.get(slot)) or slot in self._filled
+
+    def take(self, workload: Workload, slot: str, node: str) -> None:
+        """This plan places a replica there."""
+        if self.of(workload) is None or slot in self._filled:
+            return
+        used, moves, cost = self.used(workload.project), self.counted(slot), 0
+        more = self._more(slot, workload.needs.resources)
+        if not moves:
+            cost = cost_of(workload.needs.resources, self.world.nodes.get(node))
+        used.add(more, node, cost)
+        self._filled[slot] = None
+
+    def _more(self, slot: str, needs: Resources) -> Resources:
+        """What the seat would hold more than it does: nothing, unless it asks for more than before."""
+        if slot in self._filled:
+            return Resources()
+        copies = [self.world.replicas[id].needs for id in self.world.of_slot.get(slot, ())]
+        return Resources(
+            max(0, needs.cpu_milli - max((there.cpu_milli for there in copies), default=0)),
+            max(0, needs.memory_mib - max((there.memory_mib for there in copies), default=0)),
+            max(0, needs.gpu_milli - max((there.gpu_milli for there in copies), default=0)),
+        )
+
+    # what is left
+
+    def admit(self, workload: Workload, slots: Sequence[Slot]) -> list[Slot]:
+        """Those that may be filled, wherever there is room for them, in their order."""
+        quota = self.of(workload)
+        if quota is None:
+            return list(slots)
+        used, found = self.used(quota.name), list[Slot]()
+        limits = quota.cpu_milli, quota.memory_mib, quota.gpu_milli
+        sums = used.cpu_milli, used.memory_mib, used.gpu_milli
+        for slot in slots:
+            more = self._more(slot.id, workload.needs.resources)
+            adds = more.cpu_milli, more.memory_mib, more.gpu_milli
+            each = list(zip(limits, sums, adds, strict=True))
+            if all(most is None or not add or there + add <= most for most, there, add in each):
+                found.append(slot)
+                sums = sums[0] + adds[0], sums[1] + adds[1], sums[2] + adds[2]
+        return found
+
+    def new_nodes(self, workload: Workload) -> int | None:
+        """So many more nodes may its project stand on. None: as many as it likes."""
+        quota = self.of(workload)
+        if quota is None or quota.nodes is None:
+            return None
+        return max(0, quota.nodes - len(self.used(quota.name).nodes))
+
+    def money(self, workload: Workload) -> MicroUsd | None:
+        """So much more an hour may it cost. None: as much as it likes."""
+        quota = self.of(workload)
+        if quota is None or quota.hour_micro_usd is None:
+            return None
+        return quota.hour_micro_usd - self.used(quota.name).hour_micro_usd
+
+    def kept_from(self, workload: Workload, room: Room) -> tuple[str, ...]:
+        """Nodes on which one more replica would be too much."""
+        quota = self.of(workload)
+        if quota is None or not quota.by_node:
+            return ()
+        return tuple(name for name in room.row if not self._fits_on(workload, name))
+
+    def _fits_on(self, workload: Workload, node: str) -> bool:
+        new, money = self.new_nodes(workload), self.money(workload)
+        if new == 0 and node not in self.used(workload.project).nodes:
+            return False
+        return money is None or cost_of(workload.needs.resources, self.world.nodes.get(node)) <= money
+
+    def trim(self, workload: Workload, spots: Iterable[Spot]) -> list[Spot]:
+        """As many of these, from the first, as its project may have together."""
+        found, new, money = list[Spot](), self.new_nodes(workload), self.money(workload)
+        there = set(self.used(workload.project).nodes) if new is not None else set[str]()
+        for spot in spots:
+            if money is not None:
+                money -= cost_of(workload.needs.resources, self.world.nodes.get(spot.node))
+            if new is not None and spot.node not in there:
+                there.add(spot.node)
+                new -= 1
+            if (money is not None and money < 0) or (new is not None and new < 0):
+                break
+            found.append(spot)
+        return found
+
+    # in words
+
+    def why(self, workload: Workload, count: int = 1) -> str:
+        """What of the quota keeps so many more replicas from being placed anywhere; empty: nothing does."""
+        quota = self.of(workload)
+        if quota is None:
+            return ""
+        used, needs = self.used(quota.name), workload.needs.resources
+        said = (
+            ("cpus", quota.cpu_milli, used.cpu_milli, needs.cpu_milli, 1_000),
+            ("MiB of memory", quota.memory_mib, used.memory_mib, needs.memory_mib, 1),
+            ("gpus", quota.gpu_milli, used.gpu_milli, needs.gpu_milli, GPU),
+        )
+        full = [
+            f"{there / unit:g} of {most / unit:g} {what} are taken, and it asks for {each * count / unit:g}"
+            for what, most, there, each, unit in said
+            if most is not None and each and there + each * count > most
+        ]
+        return f"the quota of project {quota.name}: {', '.join(full)}" if full else ""
+
+    def why_nodes(self, workload: Workload, count: int = 1) -> str:
+        """What keeps it from so many other nodes."""
+        quota, new, money = self.of(workload), self.new_nodes(workload), self.money(workload)
+        parts = list[str]()
+        if quota is not None and new is not None and new < count:
+            parts.append(f"its replicas stand on {len(self.used(quota.name).nodes)} of {quota.nodes} nodes")
+        if quota is not None and quota.month_micro_usd is not None and money is not None:
+            left = max(0, money) / 1_000_000
+            parts.append(f"{left:.2f} $ an hour are left of {quota.month_micro_usd / 1_000_000:g} $ a month")
+        return f"the quota of project {quota.name}: {', '.join(parts)}" if quota and parts else ""

@@ -1,0 +1,210 @@
+"""Quotas of projects: what is beyond them waits with a reason, and does nothing else."""
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core import pending
+from holdfast.core.quota import Quotas, share_of
+from holdfast.model import action as do
+from holdfast.model import event as ev
+from holdfast.model.project import Project
+from holdfast.model.units import HOUR, MINUTE
+from holdfast.model.verdict import Level
+from holdfast.model.workload import Job, Service, Sweep, Training, Workload
+from tests.build import needs, resources
+from tests.play import BIG, Play, offer
+
+PRICE = 8_000_000  # an hour of a node with 8 cpus
+
+
+def fleet(nodes: int = 4, **rules: object) -> Play:
+    play = Play(idle_ms=1_000 * HOUR, offers=(offer(capacity=BIG, price=PRICE),), **rules)
+    for name in "abcdefgh"[:nodes]:
+        play.join(name, zone=name)
+    for name in "abcdefgh"[:nodes]:
+        play.world.nodes[name] = replace(play.world.nodes[name], price_micro_usd=PRICE)
+    play.later(MINUTE)
+    return play
+
+
+def limited(play: Play, name: str = "vision", **most: int) -> None:
+    play.tell(ev.ProjectApplied(at=play.now, project=Project(name, **most)))
+
+
+def service(name: str, replicas: int, project: str = "vision", cpu: float = 2, **more: object) -> Workload:
+    return Workload(name, Service(replicas), needs(cpu=cpu), project=project, **more)  # type: ignore[arg-type]
+
+
+def why(play: Play, name: str) -> str:
+    found = pending.waiting(play.world, play.world.workloads[name], play.now)
+    return "; ".join(text for wait in found for text in wait.because)
+
+
+def test_what_is_beyond_the_quota_waits_and_says_so() -> None:
+    play = fleet()
+    limited(play, cpu_milli=5_000)
+    play.apply(service("web", 4))
+    play.obey()
+    assert len(play.running("web")) == 2
+    assert "the quota of project vision: 4 of 5 cpus are taken, and it asks for 2" in why(play, "web")
+    assert all(isinstance(action, do.ListPool) for action in play.later(HOUR)), "nothing is done for it"
+    limited(play, cpu_milli=8_000)
+    play.obey()
+    assert len(play.running("web")) == 4
+
+
+def test_another_project_is_not_held_up_by_it() -> None:
+    play = fleet()
+    limited(play, cpu_milli=0)
+    play.apply(
+        service("web", 2), service("other", 2, project="sound"), service("plain", 1, project="default")
+    )
+    play.obey()
+    assert [len(play.running(name)) for name in ("web", "other", "plain")] == [0, 2, 1]
+
+
+def test_it_preempts_nobody_and_no_node_is_launched_for_it() -> None:
+    play = fleet(1, max=9)
+    play.apply(service("low", 4, project="sound"))
+    play.obey()
+    limited(play, gpu_milli=0, cpu_milli=0)
+    play.apply(service("urgent", 3, priority=100))
+    done = play.obey() + play.later(HOUR)
+    assert not [action for action in done if isinstance(action, do.StopReplica | do.LaunchNode)]
+    assert len(play.running("low")) == 4
+
+
+def test_a_failover_at_the_limit_needs_no_room_in_the_quota() -> None:
+    play = fleet()
+    limited(play, cpu_milli=4_000)
+    play.apply(service("web", 3))
+    play.obey()
+    before = play.running("web")
+    assert len(before) == 2
+    play.judge(next(iter(before.values())), Level.DEAD)
+    play.obey()
+    alive = [node for node in play.running("web").values() if play.node(node).verdict.level is Level.ALIVE]
+    assert len(alive) == 2, "its seats are filled again, and the third still waits"
+
+
+def test_a_rolling_update_at_the_limit_goes_on_and_one_that_asks_for_more_waits() -> None:
+    play = fleet()
+    limited(play, cpu_milli=4_000)
+    web = service("web", 2)
+    play.apply(web)
+    play.obey()
+    play.apply(replace(web, version=2))
+    play.obey()
+    assert {play.replica(name).version for name in play.running("web")} == {2}
+    play.apply(replace(web, version=3, needs=needs(cpu=3)))
+    play.obey()
+    assert {play.replica(name).version for name in play.running("web")} == {2}
+    assert "quota of project vision" in why(play, "web")
+
+
+def test_a_sweep_goes_through_a_small_quota_task_by_task() -> None:
+    play = fleet()
+    limited(play, cpu_milli=2_000)
+    play.apply(Workload("many", Sweep(3), needs(cpu=2), project="vision"))
+    for _ in range(3):
+        play.obey()
+        (running,) = play.running("many")
+        play.end(running, ev.Ended.DONE)
+    play.obey()
+    assert play.running("many") == {}
+    assert not play.world.undone.get("many")
+
+
+def test_a_gang_starts_within_the_quota_or_not_at_all() -> None:
+    play = fleet()
+    limited(play, cpu_milli=9_000)
+    play.apply(Workload("gang", Training(2, 4), needs(cpu=3), project="vision"))
+    play.obey()
+    assert len(play.running("gang")) == 3
+    small = fleet()
+    limited(small, nodes=1)
+    small.apply(Workload("gang", Training(2, 4), needs(cpu=3), project="vision"))
+    small.obey()
+    assert small.running("gang") == {}
+    reason = "it starts with 2: the quota of project vision: its replicas stand on 0 of 1 nodes"
+    assert reason in why(small, "gang")
+
+
+def test_nodes_are_those_on_which_its_replicas_stand() -> None:
+    play = fleet()
+    limited(play, nodes=2)
+    play.apply(service("web", 6, cpu=3))
+    play.obey()
+    homes = play.running("web")
+    assert (len(homes), len(set(homes.values()))) == (4, 2), "two fit on a node"
+    assert "its replicas stand on 2 of 2 nodes" in why(play, "web")
+
+
+def test_no_more_nodes_are_launched_than_it_may_stand_on() -> None:
+    play = fleet(0, max=9)
+    limited(play, nodes=2)
+    play.apply(service("web", 6, cpu=8))
+    for _ in range(4):
+        play.obey()
+        for node in [name for name, node in play.world.nodes.items() if not node.joined_at]:
+            play.tell(ev.NodeLaunched(at=play.now, node=node))
+            play.tell(ev.NodeJoined(at=play.now, node=node))
+        play.later(MINUTE)
+    play.obey()
+    assert len(play.world.nodes) == 2
+    assert len(play.running("web")) == 2
+
+
+def test_money_is_what_its_shares_cost_in_a_month() -> None:
+    play = fleet()
+    limited(play, month_micro_usd=730 * PRICE)  # one node's worth
+    play.apply(service("web", 9, cpu=2))
+    play.obey()
+    assert len(play.running("web")) == 4
+    assert "0.00 $ an hour are left of 5840 $ a month" in why(play, "web")
+    assert Quotas(play.world).used("vision").hour_micro_usd == PRICE
+
+
+def test_no_node_is_launched_that_costs_more_than_is_left() -> None:
+    play = fleet(0, max=9)
+    limited(play, month_micro_usd=730 * (PRICE - 1))
+    play.apply(service("web", 1))
+    assert not [action for action in play.obey() if isinstance(action, do.LaunchNode)]
+    limited(play, month_micro_usd=730 * PRICE)
+    assert [action for action in play.obey() if isinstance(action, do.LaunchNode)]
+
+
+def test_what_was_deleted_counts_until_it_is_gone() -> None:
+    play = fleet()
+    limited(play, cpu_milli=2_000)
+    play.apply(Workload("old", Job(), needs(cpu=2), project="vision"))
+    play.obey()
+    play.tell(ev.WorkloadDeleted(at=play.now, workload="old"))
+    play.apply(Workload("new", Job(), needs(cpu=2), project="vision"))
+    play.settle()
+    assert play.running("new") == {}
+    play.obey()
+    assert len(play.running("new")) == 1
+
+
+def test_a_smaller_quota_stops_nothing() -> None:
+    play = fleet()
+    play.apply(service("web", 3))
+    play.obey()
+    limited(play, cpu_milli=1_000)
+    assert play.obey() == []
+    assert len(play.running("web")) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "of", "parts"),
+    [
+        (resources(cpu=2, memory=0), resources(cpu=8, memory=100), 250_000),
+        (resources(cpu=1, memory=50), resources(cpu=8, memory=100), 500_000),
+        (resources(cpu=1, memory=1, gpu=8), resources(cpu=64, memory=100, gpu=8), 1_000_000),
+        (resources(cpu=1, memory=0), resources(cpu=0, memory=0), 1_000_000),
+        (resources(cpu=1, memory=0), resources(cpu=3, memory=9), 333_334),
+    ],
+)
+def test_a_share_is_the_largest_of_its_shares(asked: object, of: object, parts: int) -> None:
+    assert share_of(asked, of) == parts  # type: ignore[arg-type]
