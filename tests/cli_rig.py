@@ -42,7 +42,7 @@ def called(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
 
 def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the environment may say of where a control plane or a gateway is."""
-    for name in ("URL", "TOKEN", "CA", "DIR", "GATEWAY_DIR"):
+    for name in ("URL", "TOKEN", "CA", "DIR", "GATEWAY_DIR", "PROJECT"):
         monkeypatch.delenv(f"HOLDFAST_{name}", raising=False)
 
 

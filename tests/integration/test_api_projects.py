@@ -190,3 +190,37 @@ def test_names_of_other_projects_are_veiled_in_reasons(text: str, seen: str) -> 
         world.workloads[name] = Workload(name, Service(), project=project)
     assert Projects(world, "vision").veiled(text) == seen
     assert Projects(world, "").veiled(text) == text
+
+
+QUOTA = "kind: project\nname: vision\ncpus: 2\n"
+
+
+async def test_a_quota_is_an_admins_and_what_is_beyond_it_waits_and_says_so() -> None:
+    async with served("n1", access=Access()) as api:
+        admin, operator = await api.token(Role.ADMIN), await api.token(Role.OPERATOR)
+        vision = await member(api, "vision")
+        for headers in (operator, vision):
+            await apply(api, QUOTA, headers, 403)
+        (made,) = await apply(api, QUOTA, admin)
+        assert (made["kind"], made["outcome"]) == ("project", "created")
+        (again,) = await apply(api, QUOTA, admin)
+        assert again["outcome"] == "unchanged"
+        four = MINE.replace("replicas: 1", "replicas: 4")
+        planned = answered(await api.client.post("/v1/plan", content=four, headers={**YAML, **vision}), 200)
+        assert len([step for step in planned["steps"] if step["action"] == "PlaceReplica"]) == 2
+        assert "the quota of project vision: 2 of 2 cpus are taken" in planned["pending"][0]
+        await apply(api, four, vision)
+        await until(lambda: len(api.plane.world.replicas) == 2)
+        told = await api.get("/v1/explain/workload?name=web", headers=vision)
+        assert "quota of project vision" in str(told["because"])
+        (shown,) = await api.get("/v1/projects", headers=vision)
+        assert (shown["cpu_milli"], shown["cpu_milli_max"], shown["nodes"]) == (2_000, 2_000, 1)
+        await apply(api, QUOTA.replace("cpus: 2", "gpus: 8"), admin)
+        await until(lambda: len(api.plane.world.replicas) == 4)
+
+
+async def test_projects_are_listed_with_what_they_take_and_a_member_sees_its_own() -> None:
+    async with served("n1", access=Access()) as api:
+        admin, vision, _ = await two_projects(api)
+        assert [one["name"] for one in await api.get("/v1/projects", headers=admin)] == ["sound", "vision"]
+        assert [one["name"] for one in await api.get("/v1/projects", headers=vision)] == ["vision"]

@@ -16,6 +16,7 @@ from holdfast.model.node import Answer
 from holdfast.model.place import Place
 from holdfast.model.plan import Held, Plan
 from holdfast.model.policy import Policy
+from holdfast.model.project import Project
 from holdfast.model.replica import Role
 from holdfast.model.resources import Resources
 from holdfast.model.told import Told
@@ -205,6 +206,10 @@ EVENTS: list[tuple[ev.Event, tuple[str, str, str, str, str] | None]] = [
         ("user", "std", "pool applied, 1 to 3 nodes", "", ""),
     ),
     (ev.PolicyApplied(at=NOW, policy=Policy()), ("user", "policy", "applied", "", "")),
+    (
+        ev.ProjectApplied(at=NOW, project=Project("vision", nodes=4), changes=("nodes none -> 4",)),
+        ("user", "vision", "quota of the project applied: nodes none -> 4", "", ""),
+    ),
     (
         ev.OperatorOrdered(at=NOW, order=ev.Order.DRAIN, node="n1"),
         ("user", "n1", "drain: by hand", "n1", ""),

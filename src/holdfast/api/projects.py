@@ -15,6 +15,7 @@ replica of another project is replaced. Refused: to have the core write two reas
 """
 
 import re
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
@@ -91,11 +92,12 @@ class Projects:
     def line(self, of: shapes.Line) -> shapes.Line:
         return replace(of, text=self.veiled(of.text)) if self.project else of
 
-    def preview(self, of: Preview) -> Preview:
-        """The steps of its own workloads, and the nodes that are launched."""
+    def preview(self, of: Preview, sent: Collection[str]) -> Preview:
+        """The steps of its own workloads and of those that were `sent`, and the nodes that are launched."""
         if not self.project:
             return of
-        steps = (s for s in of.steps if self.sees(s.subject.partition("/")[0]) or s.action == "LaunchNode")
+        own = {*sent, *self.names()}
+        steps = (s for s in of.steps if s.subject.partition("/")[0] in own or s.action == "LaunchNode")
         return Preview(
             tuple(replace(s, text=self.veiled(s.text), why=self.veiled(s.why)) for s in steps),
             tuple(map(self.veiled, (text for text in of.pending if not self._of_another(text)))),

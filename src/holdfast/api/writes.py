@@ -103,7 +103,8 @@ async def plan(request: Request, edge: ThisEdge, role: ThisRole, file: FileName 
         admins.insist(role, events, plane)
         return partial(preview, twin(world), events, now, plane.unlisted | dict.fromkeys(unknown, NOT_ASKED))
 
-    found = edge.own.preview(await edge.think(run))
+    sent = {each.name for each in wanted if isinstance(each, Workload)}
+    found = edge.own.preview(await edge.think(run), sent)
     return give(
         shapes.Preview(
             changes=[_in_words(change.applied, refused, unknown) for change in changes],
