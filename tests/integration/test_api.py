@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from holdfast.model.finding import Finding, Severity
 from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
 from holdfast.ports.errors import Full, Unreachable
-from holdfast.ports.store import Leadership
+from holdfast.ports.store import NOTHING, Leadership
 from holdfast.sim.store import CrashPoint, SimStore
 from tests.planes import World, until
 from tests.served import ADMIN, ONCE, WEB, YAML, Served, answered, bearer, served
@@ -212,11 +213,11 @@ async def test_several_documents_are_one_append() -> None:
         assert isinstance(store, SimStore)
         append = store.append
 
-        async def noted(generation: int, expected: int, entries: tuple[Any, ...]) -> int:
+        async def noted(generation: int, expected: int, entries: tuple[Any, ...], *more: Any) -> int:
             appends.append(sum(isinstance(entry, ev.WorkloadApplied) for entry in entries))
-            return await append(generation, expected, entries)
+            return await append(generation, expected, entries, *more)
 
-        store.append = noted  # type: ignore[method-assign]
+        store.append = noted  # type: ignore[method-assign,assignment]
         await api.apply(WEB + "---\n" + ONCE)
         assert [count for count in appends if count] == [2]
 
@@ -628,11 +629,17 @@ class FullStore(SimStore):
         if self.at_all:
             raise Full("no space left on the device")
 
-    async def append(self, generation: int, expected: int, entries: tuple[Any, ...]) -> int:
+    async def append(
+        self,
+        generation: int,
+        expected: int,
+        entries: tuple[Any, ...],
+        project_of: Mapping[str, str] = NOTHING,
+    ) -> int:
         self._check_room()
         if self.full and any(isinstance(entry, ev.WorkloadApplied) for entry in entries):
             raise Full("no space left on the device")
-        return await super().append(generation, expected, entries)
+        return await super().append(generation, expected, entries, project_of)
 
 
 async def test_a_full_store_is_told_as_such_and_goes_on_when_there_is_room() -> None:

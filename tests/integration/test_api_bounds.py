@@ -164,7 +164,7 @@ async def test_however_many_streams_a_token_has_it_is_looked_up_once_a_second() 
         asked += 1
         return await find(digest)
 
-    registry.find = counting  # type: ignore[method-assign]
+    registry.find = counting  # type: ignore[method-assign,assignment]
     for _ in range(4):
         now[0] += 0.5
         assert all(await asyncio.gather(*(known._stands(hashed("secret"), registry) for _ in range(200))))

@@ -1,5 +1,7 @@
 """Quotas of projects: what is beyond them waits with a reason, and does nothing else."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -17,7 +19,7 @@ from tests.play import BIG, Play, offer
 PRICE = 8_000_000  # an hour of a node with 8 cpus
 
 
-def fleet(nodes: int = 4, **rules: object) -> Play:
+def fleet(nodes: int = 4, **rules: Any) -> Play:
     play = Play(idle_ms=1_000 * HOUR, offers=(offer(capacity=BIG, price=PRICE),), **rules)
     for name in "abcdefgh"[:nodes]:
         play.join(name, zone=name)

@@ -14,13 +14,16 @@ durations milliseconds, money micro-dollars (a millionth of a dollar).
 **Who may ask.** A token goes into the header `Authorization: Bearer TOKEN`. Each endpoint below names the
 roles that it takes. `read` looks; `operator` also plans, applies, drains and deletes workloads; `admin` does
 all the rest: tokens, pools, projects, the policy. A token of the role `gateway` is for
-`holdfast gateway --control`, one of the role `signals` posts signals, and neither reads anything else. A token
-with a project sees and changes the workloads of that project alone, and others are not there for it; the header
-`Holdfast-Project: NAME` makes the same of any token. What concerns the whole fleet takes a token without a
-project. [Who gets which](../how-to/tokens-and-roles.md). A token may ask 100 times a second and have 32 streams
-open; a 429 says in Retry-After when to come again. `/healthz`, `/readyz` and `/openapi.json` take no token;
-`/metrics` takes one of the role `read`. `holdfast up` and `holdfast serve` put the first token into the file
-`token` of their `--dir`.
+`holdfast gateway --control`, one of the role `signals` posts signals, and neither reads anything else.
+`/healthz`, `/readyz` and `/openapi.json` take no token; `/metrics` takes one of the role `read`. `holdfast up`
+and `holdfast serve` put the first token into the file `token` of their `--dir`.
+
+**Projects.** A token with a project sees and changes the workloads of that project alone, and others are not
+there for it; the header `Holdfast-Project: NAME` makes the same of any token. What concerns the whole fleet
+takes a token without a project. [Who gets which token](../how-to/tokens-and-roles.md).
+
+**Rate limit.** A token may ask 100 times a second (one of a gateway 1,000 times), and have 32 streams open.
+Beyond that the answer is a 429, which says in Retry-After when to come again.
 
 **Who answers.** Every control plane answers reads. What takes the leader is sent on to it with a 307 and its
 Location; when nobody leads, the answer is a 503 with Retry-After.
