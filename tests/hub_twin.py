@@ -18,6 +18,7 @@ from holdfast.model.program import Program
 from holdfast.wire import frame
 from holdfast.wire.identity import NONCE_BYTES, signed
 from holdfast.wire.messages import (
+    BOUND,
     PROTOCOL,
     PROTOCOL_OLDEST,
     UPGRADE,
@@ -117,7 +118,8 @@ class Line:
         self.upgrade()
         self.say(Challenge(self.nonce, protocol, oldest))
         hello = self.hello = await self.next(Hello)
-        assert signed(hello.key, hello.signature, self.nonce, hello.node, hello.instance)
+        channel = hello.channel if hello.protocol >= BOUND else None
+        assert signed(hello.key, hello.signature, self.nonce, hello.node, hello.instance, channel)
         return hello
 
     async def welcome(

@@ -6,7 +6,6 @@
 import asyncio
 import contextlib
 import fcntl
-import os
 import resource
 import secrets
 import signal
@@ -31,11 +30,16 @@ from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import Access
 from holdfast.api.app import close, create_app, finish
 from holdfast.api.token_limits import USUAL, TokenLimits
+from holdfast.control import authority as authority_of
+from holdfast.control import first_token as first_token_of
 from holdfast.control import mark
+from holdfast.control.authority import Authority
+from holdfast.control.certificates import Certificates, OwnCertificates
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
 from holdfast.control.leaving import Leaving
 from holdfast.control.plane import LEADER_TTL_MS, Plane
+from holdfast.control.server import Server
 from holdfast.files.problem import FileProblem
 from holdfast.files.provider_profiles import HostFile, ProviderFile
 from holdfast.model.event import Event, PoolApplied
@@ -45,9 +49,8 @@ from holdfast.model.world import World
 from holdfast.ports import private_folder
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Closing, Join, Provider, Supervised
-from holdfast.ports.registry import FIRST, Registry, Role, Token
+from holdfast.ports.registry import Registry
 from holdfast.wire.address import is_loopback, is_plain
-from holdfast.wire.identity import hashed
 
 CLOSE_S = 5
 TOGETHER_S = 0.5
@@ -75,6 +78,7 @@ class Settings:
     database: str = ""  # empty: SQLite in `state`
     certificate: Path | None = None
     key: Path | None = None
+    own_ca: bool = False  # TLS by an authority of our own; so it is beyond loopback if nothing is said
     insecure: bool = False
     pools: tuple[Pool, ...] = ()  # that every start brings with it
     leaving: Leaving | None = None  # all that was launched ends with us
@@ -99,21 +103,35 @@ def check(settings: Settings) -> None:
         except OSError as error:  # ssl's own are among them
             why = f"{settings.certificate} and {settings.key} cannot be used: {error.strerror or error}"
             raise CannotStart(why, "--tls-cert and --tls-key take PEM files that belong together") from None
-    if is_loopback(settings.host) or settings.insecure:
-        return
-    if settings.certificate is None:
-        raise CannotStart(
-            f"{settings.host} is reachable from other machines, and there is no TLS",
-            "give --tls-cert and --tls-key; or --insecure if the network is really your own",
-        )
+    if settings.own_ca and (settings.certificate is not None or settings.insecure):
+        other = "--tls-cert" if settings.certificate is not None else "--insecure"
+        raise CannotStart(f"--own-ca and {other} are two ways to do it", "give one of them")
 
 
-class Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: we stop it."""
+def _own_ca(settings: Settings) -> bool:
+    """Others shall reach us, and nothing was said of how."""
+    beyond = not is_loopback(settings.host) or settings.url.startswith("https:")
+    return settings.own_ca or (beyond and settings.certificate is None and not settings.insecure)
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+
+async def _certificates(settings: Settings, registry: Registry, url: str) -> Certificates | None:
+    try:
+        if settings.certificate is not None and settings.key is not None:
+            return Certificates(settings.certificate, settings.key)
+        if not _own_ca(settings):
+            return None
+        authority = Authority(await registry.secret(authority_of.SECRET, authority_of.made()))
+        return OwnCertificates(authority, settings.state / "ca", _hosts(settings, url))
+    except OSError as error:
+        raise CannotStart(f"no TLS: {error.strerror or error}", "give another --dir") from None
+
+
+def _hosts(settings: Settings, url: str) -> tuple[str, ...]:
+    """By which we are reached."""
+    named = urlsplit(url).hostname or ""
+    any_ = settings.host in ("0.0.0.0", "::")
+    names = [named, "" if any_ else settings.host, socket.gethostname(), socket.getfqdn()]
+    return tuple(name for name in (*names, "localhost", "127.0.0.1", "::1") if name)
 
 
 @contextlib.asynccontextmanager
@@ -123,16 +141,19 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     _check_length(settings)
     host_file = _provider_file(settings)
     _make(settings.state)
+    tls = _own_ca(settings) or settings.certificate is not None
     clock = HostClock()
     listener = _listen(settings)
-    url = settings.url or _url(settings, listener.getsockname()[1])
+    url = settings.url or _url(settings, listener.getsockname()[1], tls=tls)
     _is_there(settings)
     store, registry = await open_store(_database(settings))
     try:
         launch = await registry.secret("launch", secrets.token_bytes(32))
         fleet, behind = mark.fleet_of(launch), await _known(settings, store, mark.fleet_of(launch))
-        enrolment = Enrolment(registry, clock, launch)
-        providers = Providers(settings, enrolment, url, lambda: host_file.now.profiles)
+        certificates = await _certificates(settings, registry, url)
+        shown = (lambda: certificates.shown) if certificates is not None else frozenset[bytes]
+        enrolment = Enrolment(registry, clock, launch, shown)
+        providers = Providers(settings, enrolment, url, certificates, lambda: host_file.now.profiles)
         telemetry = Prometheus(lambda: host_file.now.telemetry)
         plane = Plane(
             settings.name or f"{socket.gethostname()}:{listener.getsockname()[1]}",
@@ -151,7 +172,10 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
             behind=behind,
         )
         await first_token(settings, registry, clock)
-        async with _marking(settings, plane, fleet), _running(settings, plane, listener, providers):
+        async with (
+            _marking(settings, plane, fleet),
+            _running(settings, plane, listener, providers, certificates),
+        ):
             _note(settings, url)
             log.info("serving", url=url, name=plane.name)
             yield plane
@@ -224,10 +248,21 @@ async def _marking(settings: Settings, plane: Plane, fleet: str) -> AsyncIterato
 
 @contextlib.asynccontextmanager
 async def _running(
-    settings: Settings, plane: Plane, listener: socket.socket, providers: "Providers"
+    settings: Settings,
+    plane: Plane,
+    listener: socket.socket,
+    providers: "Providers",
+    certificates: Certificates | None,
 ) -> AsyncIterator[None]:
-    sink = AuditFile(settings.state / "audit.log")
-    app = create_app(plane, access=Access(), limits=settings.limits, sink=sink)
+    own = certificates if certificates is not None and certificates.pin else None
+    app = create_app(
+        plane,
+        access=Access(),
+        limits=settings.limits,
+        sink=AuditFile(settings.state / "audit.log"),
+        ca=own.ca if own else "",
+        ca_pin=own.pin if own else "",
+    )
     server = Server(
         uvicorn.Config(
             app,
@@ -237,19 +272,22 @@ async def _running(
             log_config=None,
             access_log=False,
             server_header=False,
+            headers=[("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")],
             timeout_keep_alive=15,
             timeout_graceful_shutdown=CLOSE_S,
-            ssl_certfile=settings.certificate,
-            ssl_keyfile=settings.key,
-        )
+        ),
+        certificates.context if certificates is not None else None,
     )
     async with asyncio.TaskGroup() as group:
         serving = group.create_task(server.serve(sockets=[listener]))
         running = group.create_task(plane.run())
         supervising = group.create_task(providers.supervise())
+        renewing = group.create_task(certificates.keep()) if certificates is not None else None
         try:
             yield
         finally:
+            if renewing is not None:
+                renewing.cancel()
             supervising.cancel()
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
@@ -275,9 +313,11 @@ class Providers:
         settings: Settings,
         enrolment: Enrolment,
         url: str,
+        certificates: Certificates | None = None,
         profiles: Callable[[], Mapping[str, Profile]] = dict,
     ) -> None:
         self.settings, self.enrolment, self.url, self.profiles = settings, enrolment, url, profiles
+        self._certificates = certificates
         self.local = LocalProvider(
             settings.state,
             self._credentials,
@@ -316,7 +356,7 @@ class Providers:
                 await asyncio.gather(_closed(provider), return_exceptions=True)  # it was all for a look
 
     async def _credentials(self, node: str) -> Join:
-        certificate = self.settings.certificate.read_text() if self.settings.certificate else ""
+        certificate = self._certificates.ca if self._certificates is not None else ""
         where = urlsplit(self.url)
         plain = is_plain(where.scheme, where.hostname or "")
         return Join((self.url,), self.enrolment.token_for(node), certificate, insecure=plain)
@@ -417,11 +457,11 @@ def _port_before(settings: Settings) -> int:
         return 0
 
 
-def _url(settings: Settings, port: int) -> str:
+def _url(settings: Settings, port: int, *, tls: bool) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     if settings.host in ("0.0.0.0", "::"):
         host = socket.getfqdn()
-    return f"{'https' if settings.certificate else 'http'}://{host}:{port}"
+    return f"{'https' if tls else 'http'}://{host}:{port}"
 
 
 def _note(settings: Settings, url: str) -> None:
@@ -432,50 +472,12 @@ def _note(settings: Settings, url: str) -> None:
 
 
 async def first_token(settings: Settings, registry: Registry, clock: HostClock) -> None:
-    """Somebody must be able to make the others, and the command line to find one. It is written down before
-    it is good for anything: made the other way round, it could be lost in between, and nobody would be let in
-    any more. Where the database is a file of this folder, the token in it always works, also after either
-    was restored or removed: who may write the one could as well write the other."""
-    now, path = clock.wall(), settings.state / "token"
-    tokens = await registry.tokens()
-    admins = {
-        token.hash
-        for token in tokens
-        if token.role is Role.ADMIN and (not token.expires_at or token.expires_at > now)
-    }
-    file = sqlite_path(_database(settings))
-    ours = settings.new_token or (file is not None and file.parent == settings.state)
-    if admins and (not ours or (_token_in(path) in admins and not settings.new_token)):
-        return
-    secret = "hf_" + secrets.token_urlsafe(32)
+    path, file = settings.state / "token", sqlite_path(_database(settings))
+    ours = file is not None and file.parent == settings.state
     try:
-        _keep_secret(path, secret)
+        await first_token_of.ensure(path, registry, clock.wall(), ours=ours, again=settings.new_token)
     except OSError as error:
         raise CannotStart(f"{path} cannot be written: {error.strerror}", "give another --dir") from None
-    if ours and any(token.id == FIRST for token in tokens):
-        await registry.revoke(FIRST)
-    token = Token(FIRST, hashed(secret), Role.ADMIN, note="made at the first start", created_at=now)
-    try:
-        await registry.add(token)
-    except Denied:  # another control plane made it in the same moment, and has the file
-        path.unlink()
-        return
-    log.warning("made an admin token", file=str(path))
-
-
-def _token_in(path: Path) -> bytes:
-    try:
-        return hashed(path.read_text().strip())
-    except (OSError, ValueError):
-        return b""
-
-
-def _keep_secret(path: Path, secret: str) -> None:
-    """For its owner only, also in place of a file that others could read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(handle, "w") as file:
-        os.fchmod(handle, 0o600)
-        file.write(secret + "\n")
 
 
 def run(work: Callable[[asyncio.Event], Awaitable[None]], hurry: asyncio.Event | None = None) -> None:

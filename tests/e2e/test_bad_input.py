@@ -16,7 +16,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from holdfast.wire import frame
 from holdfast.wire.identity import Key
-from holdfast.wire.messages import PATH, PROTOCOL, UPGRADE, Challenge, Hello, Refused, ToAgent
+from holdfast.wire.messages import (
+    PATH,
+    PROTOCOL,
+    PROTOCOL_OLDEST,
+    UPGRADE,
+    Challenge,
+    Hello,
+    Refused,
+    ToAgent,
+)
 from tests.e2e.live import POOL, Ground, Started, processes, refusal, replicas, request, until
 
 UPGRADING = f"GET {PATH} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n\r\n".encode()
@@ -207,7 +216,9 @@ def test_a_join_token_is_good_for_one_machine(shared_ground: Ground, plane: Star
     assert set(plane.nodes()) == {"n1", "first"}
 
 
-@pytest.mark.parametrize(("version", "who"), [(PROTOCOL - 1, "agent"), (PROTOCOL + 1, "control plane")])
+@pytest.mark.parametrize(
+    ("version", "who"), [(PROTOCOL_OLDEST - 1, "agent"), (PROTOCOL + 1, "control plane")]
+)
 def test_an_agent_of_another_version_is_told_who_must_be_upgraded(
     plane: Started, version: int, who: str
 ) -> None:
@@ -216,7 +227,7 @@ def test_an_agent_of_another_version_is_told_who_must_be_upgraded(
         line.sendall(UPGRADING)
         (challenge,) = messages(line, after=b"\r\n\r\n")
         assert isinstance(challenge, Challenge)
-        signature = key.sign(challenge.nonce, "stranger", "i")
+        signature = key.sign(challenge.nonce, "stranger", "i", None)
         line.sendall(frame.pack(Hello(version, "stranger", key.public, signature, "i")))
         (refused,) = messages(line)
         assert isinstance(refused, Refused)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.agent import tls_for
 from holdfast.agent.home import Unusable
 from holdfast.agent.settings import read
+from holdfast.agent.trust import tls_for
 from holdfast.wire.messages import Beat, Moved
 from tests.agent_rig import agent, refused
 from tests.certificates import self_signed

@@ -10,7 +10,6 @@ import contextlib
 import os
 import random
 import socket
-import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -22,12 +21,14 @@ from holdfast.agent.conversation import Conversation, Ending, Lost, Self
 from holdfast.agent.hands import Hands, Machinery
 from holdfast.agent.home import Home, Unusable
 from holdfast.agent.lease import boot_id
-from holdfast.agent.link import NoLink, connect, tls_context
+from holdfast.agent.link import NoLink, connect
 from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.say import Log
 from holdfast.agent.settings import Settings, Url, join_token, read_urls
+from holdfast.agent.trust import Trust
 from holdfast.core.node import NodeMachine
 from holdfast.model.resources import Resources
+from holdfast.wire import pin
 from holdfast.wire.address import read_address
 from holdfast.wire.messages import FINAL, Moved, Refused, Welcome
 
@@ -55,7 +56,7 @@ class Agent:
     ) -> None:
         self._settings, self._home, self._runtime, self._neighbours = settings, home, runtime, neighbours
         self._log = log
-        self._tls = tls_for(settings) if _needs_tls(settings) else None
+        self._trust = Trust(settings, home)
         self._me = Self(settings, home.key(), os.urandom(8).hex(), capacity, boot_id(), self._token)
         known = read_urls(home.read("control_planes"))
         self._planes = ControlPlanes(settings.join, known, random.random, insecure=settings.insecure)
@@ -173,7 +174,7 @@ class Agent:
         talk.welcomed = lambda welcome: self._welcomed(url, welcome)
         self._talk = talk
         try:
-            await connect(url, self._tls_to(url), talk)
+            await connect(url, await self._trust.to(url), talk)
             self._ended(url, talk, await talk.over)
         finally:
             self._talk = None
@@ -192,12 +193,6 @@ class Agent:
             self._tell("address not resolved", name=name, why=getattr(error, "strerror", None) or "no answer")
             return ""
         return str(found[0][4][0])
-
-    def _tls_to(self, url: Url) -> ssl.SSLContext | None:
-        if url.scheme != "https":
-            return None
-        self._tls = self._tls or tls_for(self._settings)
-        return self._tls
 
     def _welcomed(self, url: Url, welcome: Welcome) -> None:
         self._log.info("welcomed", by=url, lease_ms=welcome.lease_ms, beat_ms=welcome.beat_ms)
@@ -275,7 +270,8 @@ class Agent:
 
     def _token(self) -> str:
         """It was there when we started. If it has gone since, we bring none and are told so."""
-        return "" if self._home.read("joined") else join_token(self._settings, joined=True)
+        secret, _ = pin.split(join_token(self._settings, joined=True))
+        return "" if self._home.read("joined") else secret
 
     # the end
 
@@ -299,15 +295,3 @@ class Agent:
             async with asyncio.timeout(longest_s):
                 while true() and not self._hurry.is_set():
                     await asyncio.sleep(LOOK_AGAIN_S)
-
-
-def _needs_tls(settings: Settings) -> bool:
-    return settings.ca is not None or any(url.scheme == "https" for url in settings.join)
-
-
-def tls_for(settings: Settings) -> ssl.SSLContext:
-    try:
-        return tls_context(str(settings.ca or ""), insecure=settings.insecure)
-    except OSError as error:
-        why = f"the certificates in {settings.ca} cannot be used: {error.strerror or error}"
-        raise Unusable(why, "--ca takes a file of PEM certificates") from None

@@ -27,6 +27,7 @@ from holdfast.model.units import SECOND, Instant, seconds
 from holdfast.wire.frame import BadFrame
 from holdfast.wire.identity import Key
 from holdfast.wire.messages import (
+    BOUND,
     PROTOCOL,
     PROTOCOL_OLDEST,
     Ack,
@@ -185,12 +186,16 @@ class Conversation:
         me, settings, link = self.me, self.me.settings, self._linked()
         self._hello_at = boot_ms()
         running, *rest = batches(self.hands.running(), challenge.hello_max)
+        channel = link.channel
+        # One in between could claim that the control plane is old, to have a hello that is bound to nothing.
+        protocol = PROTOCOL if channel else min(PROTOCOL, challenge.protocol)
+        signs = channel if protocol >= BOUND else None
         link.send(
             Hello(
-                protocol=min(PROTOCOL, challenge.protocol),
+                protocol=protocol,
                 node=settings.name,
                 key=me.key.public,
-                signature=me.key.sign(challenge.nonce, settings.name, me.instance),
+                signature=me.key.sign(challenge.nonce, settings.name, me.instance, signs),
                 instance=me.instance,
                 token=me.token(),
                 running=running,
@@ -211,6 +216,7 @@ class Conversation:
                 more=len(rest),
                 led=me.led,
                 proof=me.proof,
+                channel=channel,
             )
         )
         for names in rest:

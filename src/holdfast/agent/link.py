@@ -6,6 +6,7 @@ needs no task of its own.
 """
 
 import asyncio
+import hashlib
 import os
 import ssl
 from collections.abc import Callable
@@ -164,6 +165,13 @@ class Link(asyncio.Protocol):
         """Ours, as this connection sees it."""
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
         return str(name[0]) if name else ""
+
+    @property
+    def channel(self) -> bytes:
+        """The hash of the certificate that we were shown; empty: there is no TLS."""
+        tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        shown = tls.getpeercert(binary_form=True) if tls is not None else None
+        return hashlib.sha256(shown).digest() if shown else b""
 
     @property
     def met_itself(self) -> bool:

@@ -19,6 +19,7 @@ from holdfast.agent.home import Unusable
 from holdfast.agent.machine_facts import host_name
 from holdfast.model.place import Place
 from holdfast.wire.address import is_loopback, is_plain, usual_scheme
+from holdfast.wire.pin import read_pin
 
 TOKEN_VARIABLE = "HOLDFAST_JOIN_TOKEN"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -67,6 +68,7 @@ class Settings(msgspec.Struct, frozen=True):
     address: str = ""  # empty: whichever the control plane sees
     allow_chaos: bool = False
     ca: Path | None = None
+    ca_pin: str = ""  # of the fleet's own authority
     insecure: bool = False
     log_json: bool = False
     stop_all_on_exit: bool = False
@@ -122,6 +124,13 @@ def _place(text: str) -> Place:
     return Place(*parts)
 
 
+def _pin(text: str) -> str:
+    try:
+        return read_pin(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _milli(text: str) -> int:
     try:
         milli = round(float(text) * 1000)
@@ -165,6 +174,7 @@ def parser() -> argparse.ArgumentParser:
     )
     say("--allow-chaos", action="store_true", help="let the control plane rehearse partitions with it")
     say("--ca", type=Path, metavar="FILE", help="certificates to trust instead of the system's")
+    say("--ca-pin", type=_pin, metavar="sha256:HEX", help="of the control plane's own authority")
     say("--insecure", action="store_true", help="trust any certificate, and plain http")
     say("--checkpoints", type=Path, metavar="DIR", help="where programs keep checkpoints; better shared")
     say(
@@ -210,6 +220,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         address=words.address,
         allow_chaos=words.allow_chaos,
         ca=words.ca,
+        ca_pin=words.ca_pin or "",
         insecure=words.insecure,
         log_json=words.log_json,
         stop_all_on_exit=words.stop_all_on_exit,

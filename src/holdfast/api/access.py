@@ -29,6 +29,7 @@ from starlette.requests import Request
 from holdfast.api.problems import Refused
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Registry, Role, Token
+from holdfast.wire import pin
 from holdfast.wire.identity import hashed
 
 BELIEVED_S = 5.0
@@ -104,9 +105,10 @@ class Access:
             raise unauthorized("a token is needed", BRING)
         if len(secret) > TOKEN_LENGTH_MAX:
             raise unauthorized("this is no token of ours", ask)
-        token = await self._find(hashed(secret), registry, client_of(request), ask)
+        client = client_of(request)
+        token = await self._find(hashed(pin.split(secret)[0]), registry, client, ask)
         if expired(token):
-            raise Expired(Admitted.by(token, client_of(request)), ask)
+            raise Expired(Admitted.by(token, client), ask)
         return token
 
     async def _find(self, digest: bytes, registry: Registry, client: str, ask: str = "") -> Token:

@@ -85,11 +85,17 @@ class Api(FastAPI):
 
 
 def create_app(
-    plane: Plane, *, access: Access, limits: TokenLimits = USUAL, sink: Sink | None = None
+    plane: Plane,
+    *,
+    access: Access,
+    limits: TokenLimits = USUAL,
+    sink: Sink | None = None,
+    ca: str = "",
+    ca_pin: str = "",
 ) -> FastAPI:
     """`sink`: where the audit log goes besides the registry."""
     app = Api()
-    app.state.edge = Edge(plane, access, limits, sink)
+    app.state.edge = Edge(plane, access, limits, sink, ca, ca_pin)
     return app
 
 

@@ -51,9 +51,16 @@ class Writing:
 
 class Edge:
     def __init__(
-        self, plane: Plane, access: Access, limits: TokenLimits = USUAL, sink: Sink | None = None
+        self,
+        plane: Plane,
+        access: Access,
+        limits: TokenLimits = USUAL,
+        sink: Sink | None = None,
+        ca: str = "",
+        ca_pin: str = "",
     ) -> None:
         self.plane, self.access = plane, access
+        self.ca, self.ca_pin = ca, ca_pin  # the certificate of our own authority, if we have one
         self.who = Admitted(Role.READ, "")  # of the request that is served: see `edge_in`
         self.audit = AuditLog(plane.registry, plane.name, plane.clock.wall, sink, plane.audit_dropped)
         self.rates = Rates(limits.requests_per_s)

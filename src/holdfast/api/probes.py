@@ -5,7 +5,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from holdfast.api import shapes
-from holdfast.api.edge import ThisPlane, give
+from holdfast.api.edge import ThisEdge, ThisPlane, give
 from holdfast.api.gate import Count, Open
 from holdfast.api.problems import Refused
 from holdfast.api.said import gives, gives_text
@@ -26,6 +26,16 @@ async def readyz(plane: ThisPlane) -> Response:
         hint = "it is tried again every second; /healthz says that the process is up"
         raise Refused(503, f"not ready: {plane.trouble}", hint, headers={"Retry-After": "1"})
     return give(_health(plane))
+
+
+@router.get("/ca.pem", summary="Who vouches for it?", **gives_text("its own authority's certificate", 404))
+async def ca(edge: ThisEdge) -> Response:
+    """For agents and people with a pin (`holdfast token create`), who check it before they trust it. 404: its
+    certificate is one that was given to it."""
+    if not edge.ca:
+        hint = "trust whoever signed its certificate: --ca FILE"
+        raise Refused(404, "this control plane has no certificate authority of its own", hint)
+    return Response(edge.ca, headers={"Content-Type": "application/x-pem-file"})
 
 
 @counts.get("/metrics", summary="Counters, for Prometheus", **gives_text("in its text format"))

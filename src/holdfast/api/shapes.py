@@ -558,6 +558,9 @@ class TokenMade(Shape, frozen=True, gc=False):
     id: str
     token: Annotated[str, Meta(description="shown once, never again")]
     role: str
+    ca_pin: Annotated[
+        str, Meta(description="of the control plane's own certificate authority; empty: it has none")
+    ] = ""
 
 
 class TokenShown(Shape, frozen=True, gc=False):

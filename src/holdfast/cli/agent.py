@@ -15,6 +15,15 @@ import typer
 
 TOKEN_VARIABLE = "HOLDFAST_JOIN_TOKEN"
 
+Ca = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Certificates to trust instead of the system's.")
+]
+CaPin = Annotated[
+    str | None,
+    typer.Option(metavar="sha256:HEX", help="Of the control plane's own authority; tokens carry it."),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Trust any certificate, and plain http.")]
+
 
 def agent(
     join: Annotated[
@@ -58,12 +67,9 @@ def agent(
     allow_chaos: Annotated[
         bool, typer.Option("--allow-chaos", help="Let the control plane rehearse partitions with it.")
     ] = False,
-    ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificates to trust instead of the system's.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Trust any certificate, and plain http.")
-    ] = False,
+    ca: Ca = None,
+    ca_pin: CaPin = None,
+    insecure: Insecure = False,
     checkpoints: Annotated[
         Path | None,
         typer.Option(

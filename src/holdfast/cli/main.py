@@ -22,6 +22,7 @@ from holdfast.cli.demo import demo
 from holdfast.cli.events import events
 from holdfast.cli.explain import explain
 from holdfast.cli.gateway import gateway
+from holdfast.cli.login import login
 from holdfast.cli.logs import logs
 from holdfast.cli.replay import replay
 from holdfast.cli.say import BAD_INPUT, FAILED, INTERRUPTED
@@ -51,6 +52,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "serve": serve,
     "agent": agent,
     "gateway": gateway,
+    "login": login,
     "apply": apply,
     "plan": plan,
     "wait": wait,

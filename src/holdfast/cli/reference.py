@@ -26,7 +26,7 @@ Commands that talk to a control plane take these as well, and look further if th
 |---|---|---|
 | `--url URL` | the file `.holdfast/url` in this folder or one above; `http://127.0.0.1:7700` | {url} |
 | `--token TOKEN` | the file `token` beside that `url` | {token} |
-| `--ca FILE` | what the system trusts | {ca} |
+| `--ca FILE` | the file `ca/ca.pem` beside that `url`; what the system trusts | {ca} |
 | `--insecure` | | {insecure} |
 
 `keys` and `limits` ask a gateway that works alone if one has left its address in `.holdfast-gateway` of this
@@ -44,9 +44,9 @@ This page is made by `python -m holdfast.cli.reference` and checked by a test.
 SHARED = tuple(CONNECTION)
 VARIABLES = {
     "HOLDFAST_URL": "`--url` of commands that talk to a control plane",
-    "HOLDFAST_TOKEN": "their `--token`",
+    "HOLDFAST_TOKEN": "their `--token`; what `login` keeps",
     "HOLDFAST_CA": "their `--ca`",
-    "HOLDFAST_DIR": "`--dir` of `up` and `serve`; other commands look there first for `url` and `token`",
+    "HOLDFAST_DIR": "`--dir` of `up` and `serve`; others look there first for `url`, `token` and `ca/ca.pem`",
     "HOLDFAST_GATEWAY_DIR": "`--dir` of `gateway`; `keys` and `limits` look there for its address",
     "HOLDFAST_DATABASE": "`--database` of `serve`",
     "HOLDFAST_JOIN_TOKEN": "the join token of `agent`; on its command line others could read it",

@@ -83,6 +83,13 @@ def serve(
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key (PEM).")] = None,
+    own_ca: Annotated[
+        bool,
+        typer.Option(
+            "--own-ca",
+            help="TLS by an authority of its own, as it is beyond this machine without --tls-cert.",
+        ),
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without TLS.")
     ] = False,
@@ -128,6 +135,7 @@ def serve(
         database=database,
         certificate=tls_cert,
         key=tls_key,
+        own_ca=own_ca,
         insecure=insecure,
         new_fleet=new_fleet,
         new_token=new_token,

@@ -65,6 +65,7 @@ def create(
     """Make a token. It is printed once; only its hash is kept. With --project it is for that alone."""
     from holdfast.api.shapes import TokenMade
     from holdfast.cli import client
+    from holdfast.wire.pin import with_pin
 
     lasts = {"ttl_ms": say.duration(ttl, "--ttl")} if ttl else {}
     several = {"uses": uses} if uses > 1 else {}
@@ -75,9 +76,23 @@ def create(
         say.raw(body)
         return
     made = client.read(body, TokenMade)
-    print(made.token)
+    print(with_pin(made.token, made.ca_pin))
     only = f", project {of['project']} only" if of else ""
     print(f"token {made.id} ({made.role}{only}): keep it, it is not shown again", file=sys.stderr)
+    for line in _uses_of(made.role, api.server.urls, pool):
+        print(line, file=sys.stderr)
+
+
+def _uses_of(role: str, urls: tuple[str, ...], pool: str) -> list[str]:
+    """What its bearer does with it on another machine."""
+    from holdfast.cli.where import stays_here
+
+    if all(stays_here(url) for url in urls):
+        return []
+    where = ",".join(urls)
+    if role == Role.JOIN:
+        return [f"on the node: holdfast agent --join {where} --pool {pool or 'POOL'} --token-file FILE"]
+    return [f"on another machine: holdfast login {where}"]
 
 
 @app.command("list")

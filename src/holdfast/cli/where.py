@@ -1,9 +1,10 @@
 """Which control plane to talk to, and as whom.
 
 The first of these that says something: the option, the environment, the files that `holdfast up` and
-`holdfast serve` leave in `.holdfast` of this folder or one above it, and at last the usual address on this
-machine. Two things would give a token to a stranger, so they are refused: a file that belongs to somebody
-else, and the token of a folder for a control plane that is neither that folder's nor on this machine.
+`holdfast serve` leave in `.holdfast` of this folder or one above it (and `holdfast login`, for another
+machine), and at last the usual address on this machine. Two things would give a token to a stranger, so they
+are refused: a file that belongs to somebody else, and the token of a folder for a control plane that is
+neither that folder's nor on this machine.
 """
 
 import os
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from holdfast.wire import pin
 from holdfast.wire.address import is_loopback, is_plain, usual_scheme
 
 FOLDER = ".holdfast"
 GATEWAY_FOLDER = ".holdfast-gateway"
+AUTHORITY = "ca/ca.pem"  # in it, where it has one of its own
 USUAL = "http://127.0.0.1:7700"
 LONGEST = 10_000  # characters in such a file
 HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+(%[\w.-]+)?")
@@ -69,11 +72,14 @@ def server(
     urls = tuple(_checked(part, plain=plain) for part in chosen.split(",") if part.strip())
     if not urls:
         raise BadAddress(f"expected the address of a control plane, got {chosen!r}")
-    secret = token or environment.get("HOLDFAST_TOKEN", "")
-    if not secret and all(one == noted.rstrip("/") or stays_here(one) for one in urls):
-        secret = _noted(home, "token")
+    secret, ca = token or environment.get("HOLDFAST_TOKEN", ""), ca or environment.get("HOLDFAST_CA", "")
+    ours = {part.strip().rstrip("/") for part in noted.split(",")}
+    if all(one in ours or stays_here(one) for one in urls):
+        secret = secret or _noted(home, "token")
+        authority = home / AUTHORITY if home is not None else None
+        ca = ca or (str(authority) if authority is not None and _is_ours(authority) else "")
     project = project or environment.get("HOLDFAST_PROJECT", "")
-    return Server(urls, secret.strip(), ca or environment.get("HOLDFAST_CA", ""), insecure, project)
+    return Server(urls, pin.split(secret)[0], ca, insecure, project)
 
 
 def keeper_of_keys(

@@ -7,14 +7,16 @@ says what is wrong and what to do about it, because the person who reads it sits
 
 import hmac
 import re
+from collections.abc import Callable, Container
 
 from holdfast.model.node import COMING, NodeState
 from holdfast.model.world import World
 from holdfast.ports.clock import Clock
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Identity, Registry, Role, Token, unfit
+from holdfast.wire import pin
 from holdfast.wire.identity import gateway_secret, hashed, launch_token, signed
-from holdfast.wire.messages import PROTOCOL, PROTOCOL_OLDEST, Hello
+from holdfast.wire.messages import BOUND, PROTOCOL, PROTOCOL_OLDEST, Hello
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 ASK_FOR_TOKEN = "ask for a new one: holdfast token create --role join"
@@ -27,8 +29,15 @@ class Refusal(Exception):
 
 
 class Enrolment:
-    def __init__(self, registry: Registry, clock: Clock, secret: bytes) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        secret: bytes,
+        shown: Callable[[], Container[bytes]] = frozenset[bytes],
+    ) -> None:
         self.registry, self.clock, self.secret = registry, clock, secret
+        self._shown = shown  # hashes of the certificates that agents may have been shown
         self._keys: dict[str, bytes] = {}  # of nodes enrolled before: what is enrolled stays so
 
     def token_for(self, node: str) -> str:
@@ -46,9 +55,12 @@ class Enrolment:
         """We lead: what others forgot meanwhile is not remembered here."""
         self._keys.clear()
 
-    async def check(self, hello: Hello, nonce: bytes, world: World, connected: str) -> None:
+    async def check(
+        self, hello: Hello, nonce: bytes, world: World, connected: str, *, over_tls: bool = False
+    ) -> None:
         """Raises Refusal. `connected`: the instance of a living agent of that name."""
         self._check_words(hello, nonce, world)
+        self._check_channel(hello, over_tls=over_tls)
         try:
             await self._check_identity(hello, world)
         except PortError as error:
@@ -73,11 +85,22 @@ class Enrolment:
             )
         if not NAME.fullmatch(hello.node):
             raise Refusal("name", "a node's name has letters, digits, - _ and ., at most 63", "use --name")
-        if not signed(hello.key, hello.signature, nonce, hello.node, hello.instance):
+        channel = hello.channel if hello.protocol >= BOUND else None
+        if not signed(hello.key, hello.signature, nonce, hello.node, hello.instance, channel):
             raise Refusal("key", "the signature does not fit the key", "is the key file damaged?")
         node = world.nodes.get(hello.node)
         if node is not None and node.state is NodeState.TERMINATING:
             raise Refusal("gone", f"{hello.node} is being terminated", "give the machine another name")
+
+    def _check_channel(self, hello: Hello, *, over_tls: bool) -> None:
+        """Where TLS ends at us, it must be the certificate that we showed. Where a proxy ends it, it is the
+        proxy's, and cannot be known. An agent of protocol 1 signs none; one that does cannot be made to."""
+        if over_tls and hello.protocol >= BOUND and hello.channel not in self._shown():
+            raise Refusal(
+                "channel",
+                "the agent was shown another certificate than ours: somebody in between ends its TLS",
+                "let proxies pass TLS through, or put one that ends it before a control plane without TLS",
+            )
 
     async def _check_identity(self, hello: Hello, world: World) -> None:
         known = self._keys.get(hello.node)
@@ -114,14 +137,14 @@ class Enrolment:
                     "use another --name",
                 )
             self._check_pool(hello, world)
-            token = await self.registry.find(hashed(hello.token))
+            token = await self.registry.find(hashed(pin.split(hello.token)[0]))
             why = unfit(token, hello.node, pool, now)
             if why:
                 raise Refusal("token", why, _instead(token, hello, pool))
             if known is None and token is not None and token.pool != pool:
                 self._check_takes_newcomers(pool, world)
         identity = Identity(hello.node, hello.key, pool, now)
-        why = await self.registry.enrol(identity, None if ours else hashed(hello.token))
+        why = await self.registry.enrol(identity, None if ours else hashed(pin.split(hello.token)[0]))
         if why:
             raise Refusal("token", why, ASK_FOR_TOKEN)
         self._keys[hello.node] = hello.key

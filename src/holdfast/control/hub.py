@@ -177,7 +177,8 @@ class Hub:
 
     async def _check(self, session: Session, hello: Hello, term: Term) -> None:
         try:
-            await self.enrolment.check(hello, session.nonce, term.mind.world, self._other(hello))
+            known = term.mind.world, self._other(hello)
+            await self.enrolment.check(hello, session.nonce, *known, over_tls=session.over_tls)
         except Refusal as refusal:
             session.refuse(refusal.code, refusal.why, refusal.hint)
             return

@@ -85,6 +85,7 @@ class Session(asyncio.Protocol):
         self._drain: asyncio.TimerHandle | None = None  # of what the rate limit holds back
         self.peer = "?"
         self.ends = ("", "")  # the addresses of the agent and of us
+        self.over_tls = False  # and it ends here
 
     # the connection
 
@@ -93,6 +94,7 @@ class Session(asyncio.Protocol):
         host, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if isinstance(host, tuple):
             self.peer, self.ends = f"{host[0]}:{host[1]}", (str(host[0]), str(own[0]))
+        self.over_tls = transport.get_extra_info("ssl_object") is not None
         self._transport.set_write_buffer_limits(high=UNSENT_MAX)
         for level, option, value in KEEP_ALIVE:
             transport.get_extra_info("socket").setsockopt(level, option, value)

@@ -20,6 +20,7 @@ from holdfast.wire import frame
 from holdfast.wire.address import REPLICA_PORTS
 from holdfast.wire.identity import Key
 from holdfast.wire.messages import (
+    BOUND,
     PATH,
     PROTOCOL,
     UPGRADE,
@@ -202,7 +203,7 @@ class EmulatedAgent(asyncio.Protocol):
             self.protocol,
             self.node,
             self.key.public,
-            self.key.sign(nonce, self.node, self.instance),
+            self.key.sign(nonce, self.node, self.instance, b"" if self.protocol >= BOUND else None),
             self.instance,
             self.token,
             self.machine.running(),

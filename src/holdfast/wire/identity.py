@@ -1,6 +1,10 @@
 """Who is who on the link: an Ed25519 key for each node, and a signature over the control plane's challenge.
 
-The signature covers the nonce (so that a recorded hello is worth nothing), the name and the instance.
+The signature covers the nonce (so that a recorded hello is worth nothing), the name, the instance and the
+channel: over TLS the hash of the certificate that the agent was shown. So somebody in between, who shows
+another one, cannot pass the hello on and become the node. (The exporter of RFC 9266 would bind to the very
+connection; Python's ssl has none. The certificate is what `tls-server-end-point` of RFC 5929 binds to, and
+enough: only who has its key can be at the other end.) Agents of protocol 1 sign no channel.
 """
 
 import hashlib
@@ -37,17 +41,23 @@ class Key:
         fresh.replace(path)
         return cls(private)
 
-    def sign(self, nonce: bytes, node: str, instance: str) -> bytes:
-        return self._private.sign(to_sign(nonce, node, instance))
+    def sign(self, nonce: bytes, node: str, instance: str, channel: bytes | None) -> bytes:
+        return self._private.sign(to_sign(nonce, node, instance, channel))
 
 
-def to_sign(nonce: bytes, node: str, instance: str) -> bytes:
-    return b"\0".join((b"holdfast hello", nonce.hex().encode(), node.encode(), instance.encode()))
+def to_sign(nonce: bytes, node: str, instance: str, channel: bytes | None) -> bytes:
+    """`channel`: empty without TLS; None: as protocol 1 has it."""
+    said = [nonce.hex().encode(), node.encode(), instance.encode()]
+    if channel is None:
+        return b"\0".join((b"holdfast hello", *said))
+    return b"\0".join((b"holdfast hello 2", *said, channel.hex().encode()))
 
 
-def signed(key: bytes, signature: bytes, nonce: bytes, node: str, instance: str) -> bool:
+def signed(
+    key: bytes, signature: bytes, nonce: bytes, node: str, instance: str, channel: bytes | None
+) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, to_sign(nonce, node, instance))
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, to_sign(nonce, node, instance, channel))
     except (InvalidSignature, ValueError):
         return False
     return True

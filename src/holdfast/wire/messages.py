@@ -24,8 +24,9 @@ from holdfast.model.place import Place
 from holdfast.model.resources import Resources
 from holdfast.model.units import Millis
 
-PROTOCOL = 1
+PROTOCOL = 2
 PROTOCOL_OLDEST = 1  # that we still speak
+BOUND = 2  # from this one on a hello is bound to its channel
 UPGRADE = "holdfast-link"  # in the Upgrade header
 PATH = "/v1/link"
 
@@ -62,6 +63,7 @@ class Hello(Message, frozen=True):
     more: int = 0  # so many `AlsoRunning` follow at once
     led: int = 0  # the generation of the leader that welcomed it last
     proof: bytes = b""  # of that, as it stood in the welcome
+    channel: bytes = b""  # hash of the certificate that it was shown; empty: no TLS, or an older agent
 
 
 class AlsoRunning(Message, frozen=True):
@@ -234,15 +236,11 @@ REFUSALS = {
     "full": "too many connections wait to be welcomed",
     "barred": "the node reported what cannot be handled, and is not heard for a while",
     "often": "the node says hello too often",
+    "channel": "the certificate that the agent was shown is not the control plane's: somebody is in between",
     "ahead": "the node has obeyed a later leader than this control plane knows of",
 }
-FINAL = frozenset(REFUSALS) - {
-    "connected",
-    "full",
-    "often",
-    "barred",
-    "ahead",
-}  # trying again changes nothing
+PASSING = {"connected", "full", "often", "barred", "ahead", "channel"}
+FINAL = frozenset(REFUSALS) - PASSING  # trying again changes nothing
 
 FromAgent = (
     Hello | AlsoRunning | Beat | Reports | Confirmed | Probed | Goodbye | Noticed | Found | LogPart | LogEnds

@@ -1,0 +1,303 @@
+"""TLS by an authority of the fleet's own: who is let in, and who is found out."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.control.authority import Authority, made
+from holdfast.control.server import HANDSHAKE_S
+from holdfast.wire import pin
+from tests.cli_rig import Holdfast
+from tests.live_fleet import PATIENCE_S, running
+
+PATIENT = ("--leader-timeout", "60")  # a busy machine is no reason to lose the leadership
+POOL = "{kind: pool, name: metal, provider: join}"
+
+
+def until(look: Callable[[], object]) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not look():
+        assert time.monotonic() < ends, "it did not come true"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    folder = tmp_path_factory.mktemp("own") / "state"
+    with running(folder, "serve", "--own-ca", *PATIENT) as said:
+        assert said["url"].startswith("https://127.0.0.1:")
+        yield folder, said["url"]
+
+
+@contextlib.contextmanager
+def agent(folder: Path, url: str, token: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "holdfast.agent", "--join", url, "--root", str(folder), *words]
+    command += ["--name", folder.name, "--pool", "metal", "--place", "here/here/here"]
+    environment = {**os.environ, "HOLDFAST_JOIN_TOKEN": token}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=PATIENCE_S)
+        process.kill()
+        process.wait()
+
+
+def join_token(holdfast: Holdfast, folder: Path) -> str:
+    pool = folder.parent / "pool.yaml"
+    pool.write_text(POOL)
+    assert holdfast(folder, "apply", pool).code == 0
+    made = holdfast(folder, "token", "create", "--role", "join", "--pool", "metal")
+    assert made.code == 0, made.err
+    return made.out.strip()
+
+
+def is_alive(holdfast: Holdfast, folder: Path, node: str) -> bool:
+    found = {each["name"]: each["verdict"] for each in holdfast(folder, "nodes", "--json").json}
+    return found.get(node) == "alive"
+
+
+def test_a_node_joins_with_one_string_and_comes_back_without_it(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, url = fleet
+    token = join_token(holdfast, folder)
+    assert pin.split(token)[1] == pin.pin_of((folder / "ca" / "ca.pem").read_text())
+    with agent(tmp_path / "n1", url, token):
+        until(lambda: is_alive(holdfast, folder, "n1"))
+    until(lambda: not is_alive(holdfast, folder, "n1"))
+    with agent(tmp_path / "n1", url, ""):
+        until(lambda: is_alive(holdfast, folder, "n1"))
+
+
+def test_an_agent_that_was_told_no_pin_does_not_trust_an_authority_of_nobody_it_knows(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    secret, _ = pin.split(join_token(holdfast, fleet[0]))
+    with agent(tmp_path / "n2", fleet[1], secret) as process:
+        _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert "its certificate is not trusted" in told
+
+
+class Impostor:
+    """Whoever answers in place of the control plane: it has an authority of its own, and remembers what it is
+    sent. With `to`, it passes everything on to the real one and back."""
+
+    def __init__(self, folder: Path, to: str = "") -> None:
+        self.heard, self.to = bytearray(), urlsplit(to)
+        self.authority = Authority(made())
+        chain, key = self.authority.certificate(("127.0.0.1",))
+        (folder / "impostor.pem").write_bytes(chain + key)
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(folder / "impostor.pem")
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"https://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    def __enter__(self) -> "Impostor":
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join()
+        self._loop.close()
+
+    async def _run(self) -> None:
+        self._ending = asyncio.Event()
+        async with await asyncio.start_server(self._serve, sock=self.listener, ssl=self.context):
+            await self._ending.wait()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, ssl.SSLError, asyncio.CancelledError):
+            if self.to.hostname:
+                await self._relay(reader, writer)
+            else:
+                while part := await reader.read(4_096):
+                    self.heard += part
+                    body = self.authority.pem.encode()
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        writer.transport.abort()
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(self.to.hostname, self.to.port, ssl=unverified())
+
+        async def forth() -> None:
+            while part := await reader.read(65_536):
+                self.heard += part
+                back.write(part)
+            back.transport.abort()
+
+        forwarding = asyncio.ensure_future(forth())
+        try:
+            while part := await there.read(65_536):
+                writer.write(part)
+            await writer.drain()
+        finally:
+            forwarding.cancel()
+            back.transport.abort()
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def test_an_impostor_gets_neither_the_token_nor_an_agent(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    token = join_token(holdfast, fleet[0])
+    with Impostor(tmp_path) as impostor, agent(tmp_path / "n3", impostor.url, token) as process:
+        _, told = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 2
+        assert "another fleet, or somebody in between" in told, told
+        assert b"GET /ca.pem" in impostor.heard
+        assert pin.split(token)[0].encode() not in impostor.heard
+
+
+def test_somebody_in_between_cannot_pass_a_hello_on_and_become_the_node(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    """The agent trusts any certificate; the control plane finds out that it was shown another than ours."""
+    folder, url = fleet
+    token = join_token(holdfast, folder)
+    with (
+        Impostor(tmp_path, url) as between,
+        agent(tmp_path / "n4", between.url, token, "--insecure") as process,
+    ):
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "another certificate than ours" in line:
+                break
+        assert b"n4" in between.heard, "the hello went through its hands"
+    assert "n4" not in {each["name"] for each in holdfast(folder, "nodes", "--json").json}
+    with agent(tmp_path / "n4", url, token, "--insecure"):
+        until(lambda: is_alive(holdfast, folder, "n4"))
+
+
+# people
+
+
+def logged_in(folder: Path, token: str, *words: str) -> "subprocess.CompletedProcess[str]":
+    holdfast = str(Path(sys.executable).parent / "holdfast")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST")}
+    return subprocess.run(
+        [holdfast, *words], input=f"{token}\n", capture_output=True, text=True, cwd=folder, env=environment
+    )
+
+
+def test_an_admin_on_another_machine_logs_in_with_one_string(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, url = fleet
+    token = holdfast(folder, "token", "create", "--role", "admin", "--note", "ann").out.strip()
+    done = logged_in(tmp_path, token, "login", url, "--dir", ".holdfast")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / ".holdfast" / "token").stat().st_mode & 0o777 == 0o600
+    assert logged_in(tmp_path, "", "nodes", "--json").returncode == 0
+    again = logged_in(tmp_path, "", "token", "create", "--role", "read", "--json")
+    assert json.loads(again.stdout)["ca_pin"] == pin.split(token)[1]
+
+
+@pytest.mark.parametrize("how", ["wrong pin", "wrong token", "no pin", "nonsense"])
+def test_a_login_that_is_not_right_leaves_nothing_behind(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path, how: str
+) -> None:
+    folder, url = fleet
+    token = holdfast(folder, "token", "create", "--role", "read").out.strip()
+    secret, good = pin.split(token)
+    words, said = {
+        "wrong pin": (("--ca-pin", "sha256:" + "0" * 64), "another fleet, or somebody in between"),
+        "wrong token": (("--ca-pin", good), "not known"),
+        "no pin": ((), "not signed by anybody we trust"),
+        "nonsense": (("--ca-pin", "sha256:zz"), "expected sha256: and 64 hexadecimal digits"),
+    }[how]
+    given = "hf_wrong" if how == "wrong token" else secret
+    done = logged_in(tmp_path, given, "login", url, "--dir", ".holdfast", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "hint: " in done.stderr
+    assert not (tmp_path / ".holdfast").exists()
+
+
+# what else is there
+
+
+def raw(url: str, head: str) -> bytes:
+    place = urlsplit(url)
+    with (
+        socket.create_connection((place.hostname or "", place.port or 0), timeout=30) as plain,
+        unverified().wrap_socket(plain) as line,
+    ):
+        line.sendall(head.encode())
+        found = b""
+        while part := line.recv(65_536):
+            found += part
+        return found
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/status", "/nowhere", "/ca.pem"])
+def test_every_answer_is_neither_guessed_at_nor_kept(fleet: tuple[Path, str], path: str) -> None:
+    answer = raw(fleet[1], f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").lower()
+    assert b"\r\nx-content-type-options: nosniff\r\n" in answer
+    assert b"\r\ncache-control: no-store\r\n" in answer
+
+
+def test_two_control_planes_of_a_database_have_one_authority(tmp_path: Path) -> None:
+    database = ("--own-ca", "--database", f"sqlite:///{tmp_path / 'shared.db'}")
+    with running(tmp_path / "a", "serve", *database), running(tmp_path / "b", "serve", *database):
+        first, second = ((tmp_path / each / "ca" / "ca.pem").read_text() for each in "ab")
+    assert first == second
+    for each in "ab":
+        modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / each / "ca").iterdir()}
+        assert modes == dict.fromkeys(("ca.pem", "cert.pem", "key.pem"), 0o600)
+
+
+def test_beyond_this_machine_it_is_so_by_itself(tmp_path: Path) -> None:
+    with running(tmp_path / "state", "serve", "--host", "0.0.0.0", "--url", "https://127.0.0.1:1") as said:
+        assert said["url"] == "https://127.0.0.1:1"
+        assert (tmp_path / "state" / "ca" / "ca.pem").exists()
+
+
+def wrong(*words: str) -> Any:
+    holdfast = str(Path(sys.executable).parent / "holdfast")
+    return subprocess.run([holdfast, "serve", *words], capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def test_two_ways_to_do_it_are_one_too_many(tmp_path: Path) -> None:
+    done = wrong("--own-ca", "--insecure", "--dir", str(tmp_path / "state"))
+    assert (done.returncode, "--own-ca and --insecure are two ways" in done.stderr) == (2, True)
+
+
+def test_a_handshake_that_is_never_finished_ends_soon(tmp_path: Path) -> None:
+    """It could hold a connection for a minute."""
+    with running(tmp_path / "state", "serve", "--own-ca") as said:
+        place = urlsplit(said["url"])
+        with socket.create_connection((place.hostname or "", place.port or 0)) as silent:
+            begun = time.monotonic()
+            silent.settimeout(HANDSHAKE_S + 30)
+            assert silent.recv(1) == b""
+            assert time.monotonic() - begun >= HANDSHAKE_S - 1
