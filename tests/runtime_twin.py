@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.node import Wanted
 from holdfast.model.event import Ended
-from holdfast.model.node import Fencing, LimitedBy
+from holdfast.model.node import Fencing, Isolation, LimitedBy
 from holdfast.model.units import Millis
 from holdfast.ports.runtime import Adopted, Exit, Task, Usage
 
@@ -79,6 +79,9 @@ class RuntimeTwin:
 
     def fencing(self) -> Fencing:
         return Fencing.KERNEL
+
+    def isolation(self) -> Isolation:
+        return Isolation.NONE
 
     def limits(self) -> LimitedBy:
         return LimitedBy.WATCHDOG

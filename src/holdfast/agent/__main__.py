@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.agent import cgroup, init, machine_facts, neighbours, settings
+from holdfast.agent import cgroup, init, machine_facts, neighbours, settings, users
 from holdfast.agent.agent import Agent
 from holdfast.agent.home import Home, Unusable
 from holdfast.agent.processes import ProcessRuntime
@@ -47,9 +47,9 @@ def _run(told: Settings, home: Home) -> None:
     for url in told.join:
         if url.plain:
             log.warning("no TLS: whoever is in between can give this machine orders", to=url)
-    contain = _can_contain(told, log)  # before there is a second thread
+    contain, own = _can_contain(told, log), _users(told, home, log)  # before there is a second thread
     try:
-        asyncio.run(_live(told, home, listener, log, contain=contain))
+        asyncio.run(_live(told, home, listener, log, contain=contain, own=own))
     finally:
         listener.close()
 
@@ -66,7 +66,27 @@ def _can_contain(told: Settings, log: Log) -> bool:
     return not why
 
 
-async def _live(told: Settings, home: Home, listener: socket.socket, log: Log, *, contain: bool) -> None:
+def _users(told: Settings, home: Home, log: Log) -> users.Users | None:
+    if told.isolation == "none":
+        log.warning("isolation none", why="--isolation none")
+        return None
+    own, why = users.found(str(home.path), str(told.checkpoints))
+    if why and told.isolation == "user":
+        raise Unusable(f"replicas cannot have users of their own: {why}", "--isolation auto goes on without")
+    if why:
+        log.warning("isolation none", why=f"replicas run as the agent's user: {why}")
+    return own
+
+
+async def _live(
+    told: Settings,
+    home: Home,
+    listener: socket.socket,
+    log: Log,
+    *,
+    contain: bool,
+    own: users.Users | None,
+) -> None:
     runtime = ProcessRuntime(
         home.path,
         probe_socket=listener,
@@ -74,6 +94,7 @@ async def _live(told: Settings, home: Home, listener: socket.socket, log: Log, *
         checkpoint_root=told.checkpoints,
         cgroup_root=Path(group) if (group := cgroup.find()) else None,
         contain=contain,
+        users=own,
     )
     capacity = machine_facts.resources(told.cpu_milli, told.memory_mib, told.gpus, told.gpu_kind)
     agent = Agent(told, home, runtime, neighbours.Neighbours(listener), capacity, log)

@@ -11,6 +11,8 @@ import os
 
 PERIOD_US = 100_000
 QUOTA_US_MIN = 1_000  # the kernel refuses less
+TASKS_MAX = 8_192  # processes and threads of one replica
+CONTROLLERS = ("cpu", "memory", "pids")
 _LEAF = "agent"
 
 
@@ -62,7 +64,7 @@ def limits(group: str) -> bool:
 
 def _hand_down(group: str) -> None:
     offered = set(_read(f"{group}/cgroup.controllers").split())
-    missing = ({"cpu", "memory"} & offered) - set(_read(f"{group}/cgroup.subtree_control").split())
+    missing = (set(CONTROLLERS) & offered) - set(_read(f"{group}/cgroup.subtree_control").split())
     for controller in sorted(missing):
         if _write(f"{group}/cgroup.subtree_control", f"+{controller}"):
             continue
@@ -80,7 +82,8 @@ def _step_aside(group: str) -> None:
 
 
 def make(group: str, cpu_milli: int, memory_mib: int) -> bool:
-    """A group for one replica, with limits where the kernel takes them (0: none)."""
+    """A group for one replica, with limits where the kernel takes them (0: none). One that runs out of memory
+    is killed as a whole, and cannot take the machine's swap instead."""
     try:
         os.makedirs(group, exist_ok=True)
     except OSError:
@@ -90,6 +93,9 @@ def make(group: str, cpu_milli: int, memory_mib: int) -> bool:
         _write(f"{group}/cpu.max", f"{quota} {PERIOD_US}")
     if memory_mib:
         _write(f"{group}/memory.max", str(memory_mib << 20))
+        _write(f"{group}/memory.swap.max", "0")
+    _write(f"{group}/memory.oom.group", "1")
+    _write(f"{group}/pids.max", str(TASKS_MAX))
     return True
 
 

@@ -210,6 +210,7 @@ class Conversation:
                 fencing=self.hands.fencing().value,
                 boot=me.boot,
                 limits=self.hands.limits().value,
+                isolation=self.hands.isolation().value,
                 obeyed=self.hands.machine.leader,
                 told=max(0, self.hands.machine.generation),
                 epoch=self.hands.machine.epoch,

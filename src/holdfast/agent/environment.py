@@ -15,6 +15,7 @@
     RANK, WORLD_SIZE, LOCAL_RANK  the same by the names that frameworks read
     MASTER_ADDR, MASTER_PORT      in a gang: the node of rank 0, and the port that was given to rank 0
     CUDA_VISIBLE_DEVICES          the GPUs it was given, if it asked for any, in the order of the PCI bus
+    HOME, USER, LOGNAME           of a user of its own (`users.py`): its folder, and its workload's name
 
 Everything else is the agent's own environment, without its secrets.
 """
@@ -29,6 +30,7 @@ from holdfast.ports.runtime import Task
 MARK = "HOLDFAST_SHIM"  # inherited by everything that the program starts
 PROBE_MARK = "HOLDFAST_PROBE"
 _SECRET = "HOLDFAST_TOKEN"
+_OF_A_USER = ("XDG_", "TMPDIR", "TMP", "TEMP", "MAIL")  # begin what holds for the agent's user only
 
 
 class Folders(msgspec.Struct, frozen=True):
@@ -47,8 +49,21 @@ class Folders(msgspec.Struct, frozen=True):
         return f"{self.own}/state.json"
 
     @property
+    def out(self) -> str:
+        return f"{self.own}/out"
+
+    @property
+    def tmp(self) -> str:
+        return f"{self.own}/tmp"
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Where its program may write, apart from its log."""
+        return self.work, self.out, self.tmp, self.checkpoint
+
+    @property
     def progress(self) -> str:
-        return f"{self.own}/progress"
+        return f"{self.out}/progress"
 
 
 class State(msgspec.Struct, frozen=True):
@@ -95,9 +110,15 @@ def shims(env: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith("HOLDFAST_")}
 
 
-def environ_of(task: Task, inherited: dict[str, str], folders: Folders, mark: str) -> dict[str, str]:
+def environ_of(
+    task: Task, inherited: dict[str, str], folders: Folders, mark: str, user: int = 0
+) -> dict[str, str]:
+    """`user`: of its own; 0: it is the agent's."""
     wanted, state = task.wanted, state_of(task.wanted)
     env = {name: value for name, value in inherited.items() if not name.startswith(_SECRET)}
+    if user:
+        env = {name: value for name, value in env.items() if not name.startswith(_OF_A_USER)}
+        env |= {"HOME": folders.work, "USER": task.workload, "LOGNAME": task.workload}
     env |= task.brief.program.env
     env |= {
         "PORT": str(task.port),

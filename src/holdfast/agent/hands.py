@@ -25,7 +25,7 @@ from holdfast.core.node import (
     Wanted,
 )
 from holdfast.model.event import Ended
-from holdfast.model.node import Fencing, LimitedBy
+from holdfast.model.node import Fencing, Isolation, LimitedBy
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.ports.errors import CapacityShort
 from holdfast.ports.runtime import Exit, Runtime, Task, Usage
@@ -155,6 +155,9 @@ class Hands:
 
     def limits(self) -> LimitedBy:
         return self._runtime.limits()
+
+    def isolation(self) -> Isolation:
+        return self._runtime.isolation()
 
     def usage(self) -> dict[str, Usage]:
         return self._runtime.usage()

@@ -40,6 +40,7 @@ class Patient(msgspec.Struct, frozen=True):
     env: dict[str, str]
     workdir: str
     mark: str  # begins the mark of every probe that this agent runs
+    become: Callable[[], None] | None = None  # what a child does to be as it is; none: nothing
 
 
 async def ask(probe: Probe, patient: Patient) -> str:
@@ -138,7 +139,10 @@ async def _run(command: tuple[str, ...], patient: Patient) -> str:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            preexec_fn=patient.become,  # a few system calls, and no lock of ours
         )
+    except subprocess.SubprocessError:  # of what was to happen in the child nothing more is known
+        return f"{command[0]}: it cannot be run as the program's user"
     except (OSError, ValueError) as error:
         return f"{command[0]}: {getattr(error, 'strerror', None) or error}"
     in_time = False

@@ -72,7 +72,8 @@ class Home:
         """For the next agent. A full disk is no reason to stop: the next one asks again."""
         fresh = self.path / f"{name}.new"
         try:
-            fresh.write_text(text + "\n", encoding="utf-8")
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(text + "\n")
             fresh.replace(self.path / name)
         except OSError:
             self.drop(fresh.name)

@@ -19,7 +19,11 @@ SIGCONT = 18
 _SIGNALS_END = 32  # from there on they are the C library's own
 
 _PR_SET_PDEATHSIG = 1
+_PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_CAPABILITIES = 64  # more than there are
+_RLIMIT_NPROC = 6
 _CLOCK_BOOTTIME = 7
 _CLOEXEC = 0o2000000
 _NONBLOCK = 0o4000
@@ -31,7 +35,7 @@ _NEW_MOUNTS = 0x0002_0000
 _NEW_USER = 0x1000_0000
 _NEW_PIDS = 0x2000_0000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 2, 4, 8
-_MS_RECURSIVE, _MS_SLAVE = 1 << 14, 1 << 19
+_MS_BIND, _MS_RECURSIVE, _MS_SLAVE = 1 << 12, 1 << 14, 1 << 19
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -69,9 +73,47 @@ def fork_into_namespaces(user: bool) -> int:
 def mount_own_proc() -> None:
     """So that /proc shows the processes of this PID namespace, to its members only. What is mounted elsewhere
     later is still seen here."""
-    _checked(_libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_RECURSIVE | _MS_SLAVE), None))
+    _hide_mounts()
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _checked(_libc.mount(b"proc", b"/proc", b"proc", flags, None))
+
+
+def own_mounts() -> None:
+    """A mount namespace: what is mounted here is seen by us and what we start."""
+    _checked(_libc.unshare(_NEW_MOUNTS))
+    _hide_mounts()
+
+
+def _hide_mounts() -> None:
+    _checked(_libc.mount(b"none", b"/", None, ctypes.c_ulong(_MS_RECURSIVE | _MS_SLAVE), None))
+
+
+def bind(folder: str, at: str) -> None:
+    source, target = os.fsencode(folder), os.fsencode(at)
+    _checked(_libc.mount(source, target, None, ctypes.c_ulong(_MS_BIND), None))
+
+
+def enter_mounts(pid: int) -> None:
+    """Into the mount namespace of this process; the working directory is its root then."""
+    handle = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _checked(_libc.setns(handle, _NEW_MOUNTS))
+    finally:
+        os.close(handle)
+
+
+def gain_no_rights() -> None:
+    """Whatever we execute has no more rights than we have: no set-user-id, no capabilities of files."""
+    for capability in range(_CAPABILITIES):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:  # there are no more, or we may not
+            break
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def limit_tasks(most: int) -> None:
+    """So many processes and threads may the user have while it starts another. Root may always."""
+    both = (ctypes.c_ulong * 2)(most, most)
+    _checked(_libc.setrlimit(_RLIMIT_NPROC, both))
 
 
 def signal_fd(signals: tuple[int, ...]) -> int:

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent import cgroup, health, kernel, logs, procfs, remains, replicas, watchdog
+from holdfast.agent import cgroup, disk, health, kernel, logs, procfs, remains, replicas, users, watchdog
 from holdfast.agent.allot import Ports
+from holdfast.agent.become import Rights, rights_of
 from holdfast.agent.environment import PROBE_MARK, Folders, environ_of, shims
 from holdfast.agent.gpus import Gpus, used_milli
 from holdfast.agent.lease import Lease, boot_id
@@ -33,7 +34,7 @@ from holdfast.agent.spawn import spawn_shim
 from holdfast.agent.usage import Meter
 from holdfast.core.node import Wanted
 from holdfast.model.event import Ended
-from holdfast.model.node import Fencing, LimitedBy
+from holdfast.model.node import Fencing, Isolation, LimitedBy
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.ports.errors import Denied
 from holdfast.ports.runtime import Adopted, Exit, Task, Usage
@@ -57,6 +58,7 @@ class Replica:
         self.folders = folders
         self.mark = mark
         self.group = ""
+        self.user = 0  # of its own; 0: the agent's
         self.shim = 0
         self.handle = -1  # process descriptor of the shim
         self.report = -1  # pipe from the shim, until the program runs
@@ -91,8 +93,10 @@ class ProcessRuntime:
         log_bytes: int = logs.PIECE_BYTES,
         gpus: Gpus | None = None,
         contain: bool,
+        users: users.Users | None = None,
     ) -> None:
-        """`contain`: run what is exclusive in a PID namespace, which must be possible."""
+        """`contain`: run what is exclusive in a PID namespace, which must be possible. `users`: of whom each
+        workload gets one; none: replicas run as the agent does."""
         self.ended: Callable[[Exit], None] = lambda exit: None
         self.ready: Callable[[str], None] = lambda replica: None
         self.overused: Callable[[str, int, int], None] = lambda replica, used_milli, asked_milli: None
@@ -110,7 +114,7 @@ class ProcessRuntime:
         # Tells the probes and groups of this root from those of another agent on this machine.
         self._tag = f"{zlib.crc32(self._tree.root.encode()):08x}"
         self._group = ""
-        self._contain = contain
+        self._contain, self._users = contain, users
         self._overuse = watchdog.Overuse()
         self._starting = asyncio.Lock()
         self._lock = -1
@@ -120,7 +124,7 @@ class ProcessRuntime:
 
     async def adopt(self) -> list[Adopted]:
         self._loop = asyncio.get_running_loop()
-        self._tree.make()
+        self._tree.make(passage=self._users is not None)
         self._lock = await self._take_lock()
         self._lease = Lease(self._tree.lease)
         if self._cgroup_root:
@@ -133,6 +137,7 @@ class ProcessRuntime:
         found = await asyncio.gather(*(self._adopt_one(f"{self._tree.replicas}/{name}") for name in names))
         if self.limits() is not LimitedBy.CGROUP:
             self._keep(self._watch_memory())
+        self._keep(self._watch_disk())
         self._tidy()
         return [adopted for adopted in found if adopted is not None]
 
@@ -154,7 +159,7 @@ class ProcessRuntime:
             self._discard(folder)
             return None
         replica = Replica(task, self._tree.folders(task), spec.get("mark", ""))
-        replica.group = spec.get("cgroup", "")
+        replica.group, replica.user = spec.get("cgroup", ""), int(spec.get("user", "0"))
         self._replicas[replica.name] = replica
         self._ports.keep(task.port)
         lives = await self._find_shim(replica)
@@ -250,8 +255,9 @@ class ProcessRuntime:
         if task.wanted.exclusive:
             fields += [("lease", self._tree.lease), ("term", str(term))]
             fields += [("contained", "1")] if self._contain else []
-        env = environ_of(task, self._environment, replica.folders, replica.mark)
-        replicas.lay_out(task, replica.folders, env, fields)
+        rights = self._rights(replica)
+        env = environ_of(task, self._environment, replica.folders, replica.mark, replica.user)
+        replicas.lay_out(task, replica.folders, env, fields, rights)
         listener = self._listener.fileno() if self._listener else -1
         replica.shim, replica.report = spawn_shim(replica.folders.own, listener, shims(env))
         try:
@@ -262,6 +268,14 @@ class ProcessRuntime:
             os.kill(replica.shim, signal.SIGKILL)
             os.waitpid(replica.shim, 0)
             raise
+
+    def _rights(self, replica: Replica) -> Rights:
+        task = replica.task
+        if self._users is not None:
+            taken = {it.user for it in self._replicas.values() if it.task.workload != task.workload}
+            replica.user = self._users.of(task.workload, task.brief.user, taken)
+        tmp = replica.folders.tmp if self._users is not None and self._users.own_tmp else ""
+        return users.rights(replica.user, tmp, gpus=task.wanted.needs.gpu_milli > 0)
 
     # what the shims say
 
@@ -367,7 +381,8 @@ class ProcessRuntime:
         program, spec = replica.task.brief.program, replicas.load_spec(replica.folders.own)
         env = dict(value.split("=", 1) for name, value in spec if name == "env")
         workdir = dict(spec).get("workdir", replica.folders.work)
-        patient = health.Patient(replica.task.port, env, workdir, f"{self._tag}-")
+        as_it = replicas.as_program(replica.folders.own, rights_of(spec), workdir)
+        patient = health.Patient(replica.task.port, env, workdir, f"{self._tag}-", as_it)
         if not replica.ready:
             await self._until_it_runs(replica)
             if program.ready is not None:
@@ -429,7 +444,7 @@ class ProcessRuntime:
         if self._closed or replica.handle < 0 or replica.task.wanted is not wanted:
             return
         try:
-            replicas.save_task(replica.task, replica.folders)
+            replicas.save_task(replica.task, replica.folders, replica.user)
         except OSError:  # no room: it must hear of it when there is some
             self._loop.call_later(TELL_AGAIN_S, self._write_told, replica, wanted)
             return
@@ -470,6 +485,21 @@ class ProcessRuntime:
 
     def limits(self) -> LimitedBy:
         return LimitedBy.CGROUP if self._group and cgroup.limits(self._group) else LimitedBy.WATCHDOG
+
+    def isolation(self) -> Isolation:
+        """As far as all that runs here goes, as with fencing."""
+        own = all(replica.user for replica in self._replicas.values() if replica.handle >= 0)
+        return Isolation.USER if self._users is not None and own else Isolation.NONE
+
+    async def _watch_disk(self) -> None:
+        filling = disk.Filling(self._tree.root)
+        while True:
+            await asyncio.sleep(disk.LOOK_S)
+            running = {r.name: r.folders.written for r in self._replicas.values() if r.handle >= 0}
+            for name, why in (await filling.look(running)).items():
+                if (found := self._replicas.get(name)) is not None and not found.verdict[0]:
+                    found.verdict = (Ended.FAILED.value, why)
+                    self._ask_to_end(found, kernel.boot_ms())
 
     async def _watch_memory(self) -> None:
         """Where the kernel does not."""

@@ -5,6 +5,7 @@ something that a person can read with `cat`. A value may hold anything; a newlin
 """
 
 import os
+import stat
 
 Fields = list[tuple[str, str]]
 
@@ -47,20 +48,29 @@ def read(path: str) -> Fields:
 
 
 def read_number(path: str) -> int:
-    """0 if there is none, or one that makes no sense."""
+    """0 if there is none, or one that makes no sense. A program writes it, perhaps one that means harm: a
+    link is not followed, and nobody waits at a pipe."""
     try:
-        with open(path, "rb") as file:
-            number = int(file.read(32))
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        number = int(os.read(handle, 32)) if stat.S_ISREG(os.fstat(handle).st_mode) else 0
     except (OSError, ValueError):
         return 0
+    finally:
+        os.close(handle)
     return number if 0 <= number <= NUMBER_MAX else 0
 
 
-def write(path: str, data: bytes) -> None:
-    """Whoever reads it finds the old or the new, and nothing between."""
+def write(path: str, data: bytes, reader: int = 0) -> None:
+    """Whoever reads it finds the old or the new, and nothing between. `reader`: a group that may, besides."""
     fresh = f"{path}.new"
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
+        if reader:
+            os.fchown(handle, -1, reader)
+            os.fchmod(handle, 0o640)
         _write_all(handle, data)
     finally:
         os.close(handle)

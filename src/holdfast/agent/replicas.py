@@ -8,25 +8,34 @@
         spec, stop                  for the shim
         running, exit               from the shim
         ready                       it has passed its readiness probe
-        state.json, progress        for the program, and from it
+        state.json                  for the program
+        out/progress                from it
         work/                       where it runs, unless it asks for another folder
+        tmp/                        what it finds as /tmp, if its user is its own
     ROOT/gone/                      forgotten, and about to be deleted
 
 The lock is the kernel's word that a shim lives, and no reused process id can counterfeit it.
+
+Where a workload has a user of its own (`users.py`), that one owns `work`, `out`, `tmp` and its checkpoints,
+and can go through the folders above without seeing what is in them; all the rest is the agent's.
 """
 
 import fcntl
 import os
+from collections.abc import Callable
 
 import msgspec
 
-from holdfast.agent import records
+from holdfast.agent import records, users
+from holdfast.agent.become import Rights, beside
 from holdfast.agent.environment import Folders, seat_of, signal_number, state_of
 from holdfast.agent.lease import boot_id
 from holdfast.model.event import Ended
 from holdfast.model.units import Instant, Millis
 from holdfast.ports import private_folder
 from holdfast.ports.runtime import Exit, Task
+
+OWNER = ".workload"  # beside its checkpoints: the number by which we know it again
 
 _task_decoder = msgspec.json.Decoder(Task)
 
@@ -42,9 +51,12 @@ class Tree:
         self.lease = f"{root}/lease"
         self._checkpoints = checkpoints
 
-    def make(self) -> None:
+    def make(self, *, passage: bool = False) -> None:
+        """`passage`: users of replicas go through to what is theirs."""
         for folder in (self.root, self.replicas, self.logs, self.gone):
             private_folder.close_to_others(folder)
+        for folder in (self.root, self.replicas) if passage else ():
+            users.open_way(folder)
 
     def lock(self) -> int:
         """BlockingIOError: another agent has it."""
@@ -69,7 +81,9 @@ def quoted(name: str) -> str:
     return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
-def lay_out(task: Task, folders: Folders, env: dict[str, str], fields: records.Fields) -> None:
+def lay_out(
+    task: Task, folders: Folders, env: dict[str, str], fields: records.Fields, rights: Rights
+) -> None:
     """All that a shim needs to start it. FileExistsError: there is one already. ValueError: what is asked for
     makes no sense."""
     program = task.brief.program
@@ -81,20 +95,50 @@ def lay_out(task: Task, folders: Folders, env: dict[str, str], fields: records.F
         ("grace_ms", str(task.brief.grace_ms)),
         ("tell", str(signal_number(program.tell))),
         ("progress", folders.progress),
+        *fields_of(rights),
         *(("arg", argument) for argument in program.command),
         *(("env", f"{name}={value}") for name, value in env.items()),
     ]
     os.mkdir(folders.own, 0o700)
-    os.mkdir(folders.work, 0o700)
+    for folder in (folders.work, folders.out, folders.tmp):
+        os.mkdir(folder, 0o700)
+        if rights.user:
+            users.give(folder, rights.user)
+    if rights.user:
+        users.open_way(folders.own)
     private_folder.make(folders.log)
-    save_task(task, folders)
+    save_task(task, folders, rights.user)
     records.write(f"{folders.own}/spec", records.encode(spec))
 
 
-def save_task(task: Task, folders: Folders) -> None:
+def fields_of(rights: Rights) -> records.Fields:
+    own = [("user", str(rights.user)), ("tmp", rights.tmp)] if rights.user else []
+    return [*own, *(("group", str(group)) for group in rights.groups), ("tasks", str(rights.tasks))]
+
+
+def save_task(task: Task, folders: Folders, user: int) -> None:
+    """`user`: of its own; 0: it is the agent's."""
+    if user:
+        _give_checkpoints(folders.checkpoint, user, task.brief.user)
     private_folder.make(folders.checkpoint)
-    records.write(folders.state, msgspec.json.encode(state_of(task.wanted, folders.checkpoint)))
+    state = msgspec.json.encode(state_of(task.wanted, folders.checkpoint))
+    records.write(folders.state, state, reader=user)
     records.write(f"{folders.own}/task", msgspec.json.encode(task))
+
+
+def _give_checkpoints(folder: str, user: int, number: int) -> None:
+    """Those of a workload that had this name before, in another project, are put aside: its number tells.
+    What is there of this one may belong to the agent's user, from a time before there were others."""
+    all_of_it = os.path.dirname(folder)
+    before = records.read_number(f"{all_of_it}/{OWNER}")
+    if before and number and before != number:
+        os.rename(all_of_it, f"{all_of_it}.of-{before}")
+    private_folder.make(folder)
+    users.open_way(all_of_it)
+    if number and before != number:
+        records.write(f"{all_of_it}/{OWNER}", f"{number}\n".encode())
+    if os.lstat(folder).st_uid != user:
+        users.give_all(folder, user)
 
 
 def load_task(folder: str) -> Task | None:
@@ -146,6 +190,11 @@ def first_process(folder: str) -> tuple[int, int]:
         return int(fields["init"]), int(fields["init_start"])
     except (OSError, KeyError, ValueError):
         return 0, 0
+
+
+def as_program(folder: str, rights: Rights, workdir: str) -> Callable[[], None] | None:
+    """What a child does that becomes a command beside the program. None: it is as we are."""
+    return (lambda: beside(running(folder)[1], rights, workdir)) if rights.user else None
 
 
 def write_stop(folder: str, deadline: Instant, how: str = "", why: str = "") -> None:

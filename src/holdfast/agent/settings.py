@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True):
     log_json: bool = False
     stop_all_on_exit: bool = False
     contain: bool = True  # what is exclusive, where the kernel lets us
+    isolation: str = "auto"  # user: or do not start; none: not even where it is possible
 
 
 class _Parser(argparse.ArgumentParser):
@@ -183,6 +184,12 @@ def parser() -> argparse.ArgumentParser:
         default="auto",
         help="auto: jobs run in a PID namespace, so that nothing of them outlives its shim; none: not",
     )
+    say(
+        "--isolation",
+        choices=("auto", "user", "none"),
+        default="auto",
+        help="auto: each workload runs as a user of its own, if possible; user: or do not start; none: not",
+    )
     say("--log-json", action="store_true", help="log lines as JSON")
     say("--stop-all-on-exit", action="store_true", help="stop what runs here when the agent is ended")
     return words
@@ -225,6 +232,7 @@ def read(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         log_json=words.log_json,
         stop_all_on_exit=words.stop_all_on_exit,
         contain=words.fencing == "auto",
+        isolation=words.isolation,
     )
 
 
@@ -234,8 +242,11 @@ def forget_secrets(environment: MutableMapping[str, str]) -> None:
 
 
 def _state(environment: Mapping[str, str]) -> Path:
+    """Root's is where the users of replicas can reach it."""
     folder = environment.get("XDG_STATE_HOME")
-    return Path(folder) if folder else Path(os.path.expanduser("~/.local/state"))
+    if folder:
+        return Path(folder)
+    return Path("/var/lib") if os.geteuid() == 0 else Path(os.path.expanduser("~/.local/state"))
 
 
 def join_token(settings: Settings, *, joined: bool) -> str:

@@ -16,9 +16,8 @@ signal, no socket, no json, no pathlib, no typing.
 
 import os
 import select
-from _collections_abc import Callable  # already loaded: collections.abc brings all of collections with it
 
-from holdfast.agent import cgroup, init, kernel, lease, logs, procfs, records
+from holdfast.agent import become, cgroup, init, kernel, lease, logs, procfs, records
 from holdfast.agent.answers import PATIENCE_MS, Answers
 
 CHUNK = 1 << 16
@@ -31,9 +30,6 @@ KILL_AGAIN_MAX_MS = 500
 class Spec:
     def __init__(self, fields: records.Fields) -> None:
         one = dict(fields)
-        self.command = [value for name, value in fields if name == "arg"]
-        self.env = dict((value.split("=", 1)) for name, value in fields if name == "env")
-        self.workdir = one["workdir"]
         self.log = one["log"]
         self.log_bytes = int(one["log_bytes"])
         self.lease = one.get("lease", "")  # of an exclusive replica: the file with the lease's end
@@ -43,6 +39,10 @@ class Spec:
         self.grace_ms = int(one["grace_ms"])
         self.tell = int(one.get("tell", "0"))
         self.progress = one["progress"]
+        command = [value for name, value in fields if name == "arg"]
+        env = dict(value.split("=", 1) for name, value in fields if name == "env")
+        rights = become.rights_of(fields)
+        self.start = become.Start(command, env, one["workdir"], self.cgroup, rights)
 
 
 class Shim:
@@ -79,7 +79,7 @@ class Shim:
 
     def run(self) -> None:
         kernel.adopt_orphans()
-        _be_quick(NICE)
+        become.be_quick(NICE)
         if self._lease_over(kernel.boot_ms()):
             self.fenced = True
             return
@@ -163,7 +163,7 @@ class Shim:
         if self.spec.contained:
             self._start_contained(began, output)
         else:
-            self.program = _fork_program(self.spec, self.nice, began, output)
+            self.program = become.fork_program(self.spec.start, self.nice, began, output)
         os.close(began)
         os.close(output)
 
@@ -172,7 +172,7 @@ class Shim:
 
         def live(news: init.News) -> None:
             init.own_proc()
-            program = _fork_program(self.spec, self.nice, began, output, news.began)
+            program = become.fork_program(self.spec.start, self.nice, began, output, news.began)
             os.close(began)
             os.close(output)
             init.oversee(news, program, self.signals, self._lease_end)
@@ -357,79 +357,6 @@ def _tell(pipe: int, data: bytes) -> None:
     try:
         os.write(pipe, data)
     except OSError:  # the agent has gone: the next one reads `running`
-        return
-
-
-def _fork_program(
-    spec: Spec, nice: int, began: int, output: int, say: Callable[[], None] = lambda: None
-) -> int:
-    parent = os.getpid()
-    program = os.fork()
-    if program == 0:
-        _become(spec, parent, nice, began, output, say)
-    return program
-
-
-def _become(spec: Spec, parent: int, nice: int, began: int, output: int, say: Callable[[], None]) -> None:
-    """In the child: become the program, or say why not."""
-    why = ""
-    try:
-        kernel.default_signals()
-        os.setsid()
-        kernel.die_with_parent()
-        _be_quick(nice)
-        if os.getppid() != parent:
-            os._exit(127)  # it died before we asked to die with it
-        say()
-        if spec.cgroup:
-            cgroup.enter(spec.cgroup)
-        nothing = os.open("/dev/null", os.O_RDONLY)
-        for source, target in ((nothing, 0), (output, 1), (output, 2)):
-            os.dup2(source, target)
-        why = _enter(spec.workdir) or _execute(spec.command, spec.env)
-    except (OSError, ValueError) as error:
-        why = f"it could not be started: {error}"
-    finally:
-        os.write(began, why.encode("utf-8", "replace") or b"it could not be started")
-        os._exit(127)
-
-
-def _enter(workdir: str) -> str:
-    try:
-        os.chdir(workdir)
-    except FileNotFoundError:
-        return f"no such folder: {workdir}"
-    except OSError as error:
-        return f"cannot enter the folder {workdir}: {error.strerror}"
-    return ""
-
-
-def _execute(command: list[str], env: dict[str, str]) -> str:
-    """Returns only if it fails, with the reason that says most."""
-    if not command or not command[0]:
-        return "there is no command"
-    name = command[0]
-    paths = [name]
-    if "/" not in name:
-        paths = [f"{folder or '.'}/{name}" for folder in env.get("PATH", os.defpath).split(":")]
-    why = f"no such command: {name}"
-    for path in paths:
-        try:
-            os.execve(path, command, env)
-        except PermissionError:
-            why = f"not executable: {name}"
-        except (FileNotFoundError, NotADirectoryError):
-            if os.path.exists(path):
-                why = f"the interpreter that {name} asks for does not exist"
-        except (OSError, ValueError) as error:
-            return f"cannot run {name}: {getattr(error, 'strerror', None) or error}"
-    return why
-
-
-def _be_quick(nice: int) -> None:
-    try:
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
-    except OSError:  # not for every user
         return
 
 

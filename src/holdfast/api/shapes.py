@@ -87,6 +87,9 @@ class Node(Shape, frozen=True, gc=False):
     limits: Annotated[
         str, Meta(description="what keeps replicas to their cpus and memory: cgroup, watchdog (memory only)")
     ] = ""
+    isolation: Annotated[
+        str, Meta(description="user: each workload runs as a user of its own; none: as the agent's user")
+    ] = ""
     lifecycle: Annotated[
         str,
         Meta(description="launching, booting, ready, cordoned, draining, resetting, ..."),

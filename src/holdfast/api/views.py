@@ -77,6 +77,7 @@ def node(sight: Sight, name: str, findings: list[str]) -> shapes.Node | None:
         findings=findings,
         fencing=it.fencing,
         limits=it.limits,
+        isolation=it.isolation,
     )
 
 

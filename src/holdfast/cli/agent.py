@@ -22,6 +22,13 @@ CaPin = Annotated[
     str | None,
     typer.Option(metavar="sha256:HEX", help="Of the control plane's own authority; tokens carry it."),
 ]
+Isolation = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|user|none",
+        help="auto: run each workload as a user of its own, if possible; user: or do not start.",
+    ),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Trust any certificate, and plain http.")]
 
 
@@ -80,6 +87,7 @@ def agent(
         str | None,
         typer.Option(metavar="auto|none", help="auto: contain jobs in PID namespaces, if possible."),
     ] = None,
+    isolation: Isolation = None,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log lines as JSON.")] = False,
     stop_all_on_exit: Annotated[
         bool, typer.Option("--stop-all-on-exit", help="Stop what runs here when the agent is ended.")

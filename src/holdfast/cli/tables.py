@@ -283,6 +283,7 @@ def node_facts(node: Node) -> Rows:
         ("findings", "; ".join(node.findings)),
         ("limits", node.limits),
         ("fencing", node.fencing),
+        ("isolation", node.isolation),
         ("replicas", ", ".join(node.replicas)),
     )
 

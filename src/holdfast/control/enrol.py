@@ -15,7 +15,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Identity, Registry, Role, Token, unfit
 from holdfast.wire import pin
-from holdfast.wire.identity import gateway_secret, hashed, launch_token, signed
+from holdfast.wire.identity import gateway_secret, hashed, launch_token, signed, user_number
 from holdfast.wire.messages import BOUND, PROTOCOL, PROTOCOL_OLDEST, Hello
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -45,6 +45,9 @@ class Enrolment:
 
     def gateway_secret(self, workload: str) -> str:
         return gateway_secret(self.secret, workload)
+
+    def user_number(self, project: str, workload: str) -> int:
+        return user_number(self.secret, project, workload)
 
     async def forget(self, node: str) -> None:
         """It is gone: its key opens nothing any more, and its name is free."""

@@ -431,7 +431,8 @@ class Hub:
         if term is None or unfit or session is None or not session.node:
             self._unconfirmed.pop(node, None)  # its next hello is answered with the set
             return
-        found = desired_set(term.mind.world, node, term.now, self.enrolment.gateway_secret)
+        of = self.enrolment
+        found = desired_set(term.mind.world, node, term.now, of.gateway_secret, of.user_number)
         session.send(Desired(found))
         generation = self._unconfirmed[node]
         asyncio.get_running_loop().call_later(SET_AGAIN_S, self._send_again, node, generation, term)

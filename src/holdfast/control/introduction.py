@@ -10,7 +10,7 @@ from typing import Protocol
 from holdfast.control.node_address import HINT, reached_at
 from holdfast.control.node_size import size_of
 from holdfast.model.event import NodeJoined
-from holdfast.model.node import Fencing, LimitedBy
+from holdfast.model.node import Fencing, Isolation, LimitedBy
 from holdfast.model.resources import Resources
 from holdfast.model.units import Instant
 from holdfast.model.world import World
@@ -43,6 +43,7 @@ def joined(hello: Hello, ends: tuple[str, str], world: World, at: Instant, drop:
         boot=hello.boot[:BOOT_MAX],
         limits=LimitedBy(hello.limits) if hello.limits in set(LimitedBy) else LimitedBy.UNKNOWN,
         told=hello.told,
+        isolation=Isolation(hello.isolation) if hello.isolation in set(Isolation) else Isolation.UNKNOWN,
     )
 
 

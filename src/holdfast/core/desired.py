@@ -19,20 +19,27 @@ from holdfast.model.world import Gang, World
 GATEWAY_SECRET = "HOLDFAST_GATEWAY_SECRET"  # for what answers behind gateways
 
 
+def no_number(project: str, workload: str) -> int:
+    return 0
+
+
 def desired_set(
-    world: World, node_id: str, now: Instant, gateway_secret: Callable[[str], str] | None = None
+    world: World,
+    node_id: str,
+    now: Instant,
+    gateway_secret: Callable[[str], str] | None = None,
+    user_number: Callable[[str, str], int] = no_number,
 ) -> DesiredSet:
     """The set of one node. Stops carry the time left, not an instant: the node's clock is its own.
-    `gateway_secret`: of a workload."""
+    `gateway_secret`: of a workload. `user_number`: of a project's workload."""
     replicas = [world.replicas[name] for name in world.on_node.get(node_id, ())]
     live = [r for r in replicas if r.state in LIVE]
     wanted = tuple(_wanted(world, replica) for replica in live)
     stopping = tuple(Stopping(r.id, max(0, r.deadline - now)) for r in replicas if r.state is State.STOPPING)
     node = world.nodes.get(node_id)
     generation = node.generation if node else 0
-    return DesiredSet(
-        world.leader.generation, generation, wanted, stopping, _briefs(world, live, gateway_secret)
-    )
+    briefs = _briefs(world, live, gateway_secret, user_number)
+    return DesiredSet(world.leader.generation, generation, wanted, stopping, briefs)
 
 
 def _wanted(world: World, replica: Replica) -> Wanted:
@@ -53,7 +60,10 @@ def _wanted(world: World, replica: Replica) -> Wanted:
 
 
 def _briefs(
-    world: World, replicas: list[Replica], gateway_secret: Callable[[str], str] | None
+    world: World,
+    replicas: list[Replica],
+    gateway_secret: Callable[[str], str] | None,
+    user_number: Callable[[str, str], int],
 ) -> dict[str, Brief]:
     briefs = {}
     for name in dict.fromkeys(replica.workload for replica in replicas):
@@ -62,7 +72,8 @@ def _briefs(
             program, shape = workload.program, workload.shape
             if gateway_secret is not None and isinstance(shape, Service) and shape.serves is not None:
                 program = replace(program, env={**program.env, GATEWAY_SECRET: gateway_secret(name)})
-            briefs[name] = Brief(program, workload.stop_grace_ms)
+            user = user_number(workload.project, name)
+            briefs[name] = Brief(program, workload.stop_grace_ms, user)
     return briefs
 
 

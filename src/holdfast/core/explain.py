@@ -29,7 +29,7 @@ from holdfast.core.detect import RULES, Senses
 from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.fold import may_be_forgotten
 from holdfast.core.pending import may_still_run, within
-from holdfast.model.node import JOINED, Clues, Fencing, LimitedBy, Node, NodeState, Step
+from holdfast.model.node import JOINED, Clues, Fencing, Isolation, LimitedBy, Node, NodeState, Step
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, slot_id
 from holdfast.model.units import NEVER, Instant, Millis, many, seconds
 from holdfast.model.verdict import Doubt, Evidence, Level, Peers, Said, Silence, Word
@@ -257,9 +257,17 @@ LIMITED = {
 }
 
 
+ISOLATED = {
+    Isolation.USER: "isolation: user: each workload runs as a user of its own, without the agent's rights",
+    Isolation.NONE: "isolation: none: what runs there can do all that its agent can, and read its key",
+    Isolation.UNKNOWN: "isolation: unknown: its agent does not say what keeps replicas apart",
+}
+
+
 def _limits(world: World, node: Node, used: Mapping[str, tuple[int, int]]) -> Iterator[str]:
     if node.state in JOINED:
         yield LIMITED[node.limits]
+        yield ISOLATED[node.isolation]
     for name in world.on_node.get(node.id, ()):
         asked, (cpu_milli, _) = world.replicas[name].needs.cpu_milli, used.get(name, (0, 0))
         if node.limits is not LimitedBy.CGROUP and cpu_milli > asked * OVERUSE + OVERUSE_MILLI:

@@ -191,6 +191,7 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         fencing=event.fencing,
         boot=event.boot,
         limits=event.limits,
+        isolation=event.isolation,
         kept_at=0,
         generation=max(node.generation, event.told),
     )

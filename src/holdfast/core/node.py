@@ -64,6 +64,7 @@ class Brief(msgspec.Struct, frozen=True):
 
     program: Program
     grace_ms: Millis  # from being asked to stop to being killed, when nobody says otherwise
+    user: int = 0  # a number of this workload alone, of which a node makes a user id; 0: none was made
 
 
 class Stopping(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.model.finding import Finding
 from holdfast.model.gateway import Key, Limits, Tranche
-from holdfast.model.node import Answer, Fencing, LimitedBy
+from holdfast.model.node import Answer, Fencing, Isolation, LimitedBy
 from holdfast.model.place import Place
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool
@@ -53,6 +53,7 @@ class NodeJoined(Happened, frozen=True):
     boot: str = ""  # of the machine: another one after each restart; empty: an older agent
     limits: LimitedBy = LimitedBy.UNKNOWN  # what keeps its replicas to what they asked for
     told: int = 0  # the number of the last set that it took
+    isolation: Isolation = Isolation.UNKNOWN  # what keeps its replicas apart
 
 
 class NodeSaidGoodbye(Happened, frozen=True):

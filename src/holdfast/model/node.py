@@ -52,6 +52,14 @@ class LimitedBy(enum.StrEnum):
     UNKNOWN = "unknown"  # an older agent: perhaps nothing
 
 
+class Isolation(enum.StrEnum):
+    """What keeps replicas apart from the agent and from one another."""
+
+    USER = "user"  # each workload has a user of its own
+    NONE = "none"  # they run as the agent's user, and can do all that it can
+    UNKNOWN = "unknown"  # an older agent: nothing
+
+
 class Clues(msgspec.Struct, frozen=True):
     """What others have told us of a node since we last heard it."""
 
@@ -123,6 +131,7 @@ class Node(msgspec.Struct, frozen=True):
     fencing: Fencing = Fencing.KERNEL  # as its last hello said
     boot: str = ""
     limits: LimitedBy = LimitedBy.UNKNOWN
+    isolation: Isolation = Isolation.UNKNOWN
     kept_at: Instant = 0  # since then the brake is narrowed to it and others: see `core.brake`
 
     @property

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.node import Brief, Wanted
 from holdfast.model.event import Ended
-from holdfast.model.node import Fencing, LimitedBy
+from holdfast.model.node import Fencing, Isolation, LimitedBy
 from holdfast.model.units import Instant, Millis
 
 
@@ -80,6 +80,8 @@ class Runtime(Protocol):
     def fencing(self) -> Fencing: ...
 
     def limits(self) -> LimitedBy: ...
+
+    def isolation(self) -> Isolation: ...
 
     def usage(self) -> dict[str, Usage]: ...
 

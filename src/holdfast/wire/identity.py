@@ -78,3 +78,11 @@ def gateway_secret(secret: bytes, workload: str) -> str:
     """By which the replicas of a workload know the gateways of their fleet. It is made from what the fleet
     has already, so nothing more is written down, and every control plane makes the same."""
     return "hfw_" + hmac.new(secret, b"gateway\0" + workload.encode(), hashlib.sha256).hexdigest()
+
+
+def user_number(secret: bytes, project: str, workload: str) -> int:
+    """Of which nodes make the user id of a workload. The same everywhere; whoever may name workloads cannot
+    choose one that has the number of another's."""
+    said = b"\0".join((b"user", project.encode(), workload.encode()))
+    digest = hmac.new(secret, said, hashlib.sha256).digest()
+    return int.from_bytes(digest[:5], "big") or 1  # 40 bits: as many as a record of a node takes

@@ -63,6 +63,7 @@ class Hello(Message, frozen=True):
     more: int = 0  # so many `AlsoRunning` follow at once
     led: int = 0  # the generation of the leader that welcomed it last
     proof: bytes = b""  # of that, as it stood in the welcome
+    isolation: str = ""  # an `Isolation`; an older agent does not say
     channel: bytes = b""  # hash of the certificate that it was shown; empty: no TLS, or an older agent
 
 

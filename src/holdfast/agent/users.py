@@ -1,0 +1,208 @@
+"""Which user a replica runs as: one of its own for each workload, where the agent is root.
+
+The question is what a program may do to its node. As the agent's own user it may do everything: read the key
+of the node, prolong its own lease, stop the agent, and read the environment and the checkpoints of all others
+that run there. With another user's id the kernel refuses each of these by itself, whatever the program is.
+
+The number comes from the control plane, made of the fleet's secret and the workload's project and name
+(`wire.identity.user_number`). So a workload is the same user on every node, and finds its checkpoints on
+shared storage again; nobody who may name workloads can choose the number of another; and nothing needs to be
+written down. Two of one node that meet by chance are kept apart by taking the next number that is free.
+
+Ids are in a range that nothing else uses (systemd leaves 0x70000000 and above alone). Where the kernel maps
+fewer ids to us, in a container for example, a range is taken that distributions leave alone.
+
+What must be so before anybody is separated (`found`): the agent is root with the capabilities for it, the
+folders of the node and its checkpoints can be reached by others, and so can the Python that the agent runs
+on, for then programs of this machine can be, too. Otherwise replicas run as the agent's user, as they do
+under an agent that is not root, and the node says so (`isolation: none`).
+
+Refused: a user for each replica. The next filling of a slot reads the checkpoints of the one before, and
+members of a gang on one node share memory. Refused: users that are made with useradd: they would outlive the
+node's membership, and need a lock on a file of the host. Refused: a user namespace for each: it maps ids, but
+the files that a program has made would belong to nobody outside.
+"""
+
+import grp
+import hashlib
+import os
+import resource
+import stat
+import sys
+from collections.abc import Callable, Collection
+
+from holdfast.agent import become
+from holdfast.agent.become import Rights
+from holdfast.ports import private_folder
+
+FIRST, COUNT = 0x7000_0000, 0x1000_0000
+FEW_FIRST, FEW_COUNT = 30_000, 30_000  # in a container: neither people nor services
+PASSAGE = 0o711  # others may go through and see nothing
+NEEDED = {
+    "CAP_CHOWN": 0,
+    "CAP_DAC_OVERRIDE": 1,
+    "CAP_FOWNER": 3,
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+}
+GPU_GROUPS = ("render", "video")  # may open the devices of AMD
+TASKS_MAX = 32_768  # processes and threads, and never more than half of what the machine may have
+ANSWER_BYTES = 4096
+
+
+class Users:
+    """Those of one node."""
+
+    def __init__(self, first: int, count: int, *, own_tmp: bool) -> None:
+        self._first, self._count, self.own_tmp = first, count, own_tmp
+
+    def of(self, workload: str, number: int, taken: Collection[int]) -> int:
+        """`taken`: those of other workloads that run here. `number`: 0 if the control plane sent none."""
+        number = number or int.from_bytes(hashlib.sha256(workload.encode()).digest()[:8], "big")
+        users = (self._first + (number + more) % self._count for more in range(len(taken) + 1))
+        return next(user for user in users if user not in taken)
+
+    def may_be(self, user: int) -> bool:
+        return self._first <= user < self._first + self._count
+
+
+def found(root: str, checkpoints: str, python: str = sys.executable) -> tuple[Users | None, str]:
+    """None, and why: replicas run as the agent's user. To be called while there is one thread only. Opens the
+    way to both folders if there can be users."""
+    why = _incapable()
+    first, count = (FIRST, COUNT) if _are_mapped(FIRST, COUNT) else (FEW_FIRST, FEW_COUNT)
+    if not why and not _are_mapped(first, count):
+        why = "too few ids are mapped to us"
+    if why:
+        return None, why
+    private_folder.make(root)
+    private_folder.make(checkpoints)
+    ours = [folder for folder in (root, checkpoints) if os.stat(folder).st_uid == os.geteuid()]
+    ways = [root, checkpoints, os.path.realpath(python)]
+    why = _asked(lambda: _as(first, lambda: _closed(ways, ours))) or _unable_to_give(checkpoints, first)
+    if why:
+        return None, why
+    for folder in ours:
+        open_way(folder)
+    shared = any(is_below(folder, place) for folder in (root, checkpoints) for place in become.TEMPORARY)
+    return Users(first, count, own_tmp=not shared and not _asked(_no_mounts)), ""
+
+
+def is_below(path: str, folder: str) -> bool:
+    return f"{os.path.realpath(path)}/".startswith(f"{folder}/")
+
+
+def open_way(folder: str) -> None:
+    """Through a folder of ours."""
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    if mode & PASSAGE != PASSAGE:
+        os.chmod(folder, mode | PASSAGE)
+
+
+def give(folder: str, user: int) -> None:
+    """A folder that is the user's alone."""
+    os.chown(folder, user, user, follow_symlinks=False)
+    os.chmod(folder, private_folder.PRIVATE)
+
+
+def give_all(folder: str, user: int) -> None:
+    """With what is in it. Files that have another name elsewhere stay as they are."""
+    for _, folders, files, handle in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            seen = os.stat(name, dir_fd=handle, follow_symlinks=False)
+            if stat.S_ISDIR(seen.st_mode) or seen.st_nlink == 1:
+                os.chown(name, user, user, dir_fd=handle, follow_symlinks=False)
+    give(folder, user)
+
+
+def rights(user: int, tmp: str, *, gpus: bool) -> Rights:
+    return Rights(user, _gpu_groups() if user and gpus else (), tmp, tasks_max())
+
+
+def tasks_max() -> int:
+    """So that no workload can take all the processes of a machine. 0: there is a lower limit already."""
+    most = TASKS_MAX
+    for name in ("pid_max", "threads-max"):
+        with open(f"/proc/sys/kernel/{name}", encoding="ascii") as file:
+            most = min(most, int(file.read()) // 2)
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    return most if hard == resource.RLIM_INFINITY or hard >= most else 0
+
+
+def _gpu_groups() -> tuple[int, ...]:
+    known = {each.gr_name: each.gr_gid for each in grp.getgrall() if each.gr_name in GPU_GROUPS}
+    return tuple(known.values())
+
+
+def _incapable() -> str:
+    if os.geteuid() != 0:
+        return "the agent is not root"
+    with open("/proc/self/status", encoding="ascii") as file:
+        has = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff:"))
+    missing = [name for name, bit in NEEDED.items() if not has >> bit & 1]
+    return f"it lacks {', '.join(missing)}" if missing else ""
+
+
+def _are_mapped(first: int, count: int) -> bool:
+    for name in ("uid", "gid"):
+        with open(f"/proc/self/{name}_map", encoding="ascii") as file:
+            ranges = [[int(word) for word in line.split()] for line in file]
+        if not any(start <= first and first + count <= start + length for start, _, length in ranges):
+            return False
+    return True
+
+
+def _asked(question: Callable[[], str]) -> str:
+    """Answered by a process of its own, for it gives up what we have."""
+    answer, said = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(said, question().encode()[:ANSWER_BYTES])
+        except OSError as error:
+            os.write(said, (error.strerror or str(error)).encode())
+        finally:
+            os._exit(0)
+    os.close(said)
+    try:
+        return os.read(answer, ANSWER_BYTES).decode()
+    finally:
+        os.close(answer)
+        os.waitpid(child, 0)
+
+
+def _as(user: int, question: Callable[[], str]) -> str:
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    return question()
+
+
+def _closed(ways: list[str], ours: list[str]) -> str:
+    """The first on the way to one of these that does not let us through; `ours` can be opened."""
+    for path in ways:
+        at = path
+        while at != "/":
+            if at not in ours and not os.access(at, os.X_OK):
+                return f"{at} is closed to other users"
+            at = os.path.dirname(at)
+    return ""
+
+
+def _unable_to_give(checkpoints: str, user: int) -> str:
+    trial = f"{checkpoints}/.holdfast-{os.getpid()}"
+    try:
+        os.mkdir(trial, private_folder.PRIVATE)
+        try:
+            give(trial, user)
+        finally:
+            os.rmdir(trial)
+    except OSError as error:
+        return f"folders in {checkpoints} cannot be given to other users: {error.strerror}"
+    return ""
+
+
+def _no_mounts() -> str:
+    become.own_tmp("/dev")
+    return ""
