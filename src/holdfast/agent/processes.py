@@ -23,15 +23,15 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent import cgroup, disk, health, kernel, logs, procfs, remains, replicas, users, watchdog
+from holdfast.agent import cgroup, health, kernel, logs, procfs, remains, replicas, users
 from holdfast.agent.allot import Ports
 from holdfast.agent.become import Rights, rights_of
 from holdfast.agent.environment import PROBE_MARK, Folders, environ_of, shims
-from holdfast.agent.gpus import Gpus, used_milli
+from holdfast.agent.gpus import Gpus
 from holdfast.agent.lease import Lease, boot_id
+from holdfast.agent.limiter import Limiter
 from holdfast.agent.replicas import Tree, quoted
 from holdfast.agent.spawn import spawn_shim
-from holdfast.agent.usage import Meter
 from holdfast.core.node import Wanted
 from holdfast.model.event import Ended
 from holdfast.model.node import Fencing, Isolation, LimitedBy
@@ -110,12 +110,16 @@ class ProcessRuntime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tidying: asyncio.Task[None] | None = None
         self._untidy = False
-        self._meter, self._gpus = Meter(), gpus or Gpus()
+        self._limiter = Limiter(
+            self._replicas,
+            self._end_with,
+            lambda name, used, asked: self.overused(name, used, asked),
+            gpus or Gpus(),
+        )
         # Tells the probes and groups of this root from those of another agent on this machine.
         self._tag = f"{zlib.crc32(self._tree.root.encode()):08x}"
         self._group = ""
         self._contain, self._users = contain, users
-        self._overuse = watchdog.Overuse()
         self._starting = asyncio.Lock()
         self._lock = -1
         self._closed = False
@@ -136,8 +140,8 @@ class ProcessRuntime:
             procfs.kill(procfs.marked(f"{PROBE_MARK}={self._tag}-"), signal.SIGKILL)
         found = await asyncio.gather(*(self._adopt_one(f"{self._tree.replicas}/{name}") for name in names))
         if self.limits() is not LimitedBy.CGROUP:
-            self._keep(self._watch_memory())
-        self._keep(self._watch_disk())
+            self._keep(self._limiter.watch_memory())
+        self._keep(self._limiter.watch_disk(self._tree.root))
         self._tidy()
         return [adopted for adopted in found if adopted is not None]
 
@@ -323,7 +327,7 @@ class ProcessRuntime:
 
     def _end(self, replica: Replica, exit: Exit) -> None:
         replica.exit = exit
-        self._meter.drop(replica.name)
+        self._limiter.drop(replica.name)
         self._ports.release(replica.task.port)
         self.ended(exit)
 
@@ -355,7 +359,9 @@ class ProcessRuntime:
         """A shim that was killed counts as a failure of the program: it may have done it, again and again."""
         folder, how, why = replica.folders.own, Ended.FAILED, "its shim was killed"
         stop, complaint = replicas.read_stop(folder), replicas.complaint(folder)
-        if complaint:
+        if replica.verdict[0]:  # which there was no room to write down
+            how, why = Ended(replica.verdict[0]), replica.verdict[1]
+        elif complaint:
             why = f"its shim failed: {complaint}"
         elif stop:
             how, why = Ended(stop.get("how", Ended.STOPPED)), stop.get("why", f"asked to stop: {why}")
@@ -392,8 +398,7 @@ class ProcessRuntime:
         if program.alive is not None:
             alive = program.alive
             wrong = await health.while_alive(alive, lambda: health.noted("liveness", alive, patient, replica))
-            replica.verdict = (Ended.FAILED.value, f"liveness probe failed: {wrong}")
-            self._ask_to_end(replica, kernel.boot_ms())
+            self._end_with(replica, f"liveness probe failed: {wrong}")
 
     async def _until_it_runs(self, replica: Replica) -> None:
         """At once for those we started; a shim that we found may still be at it."""
@@ -491,46 +496,12 @@ class ProcessRuntime:
         own = all(replica.user for replica in self._replicas.values() if replica.handle >= 0)
         return Isolation.USER if self._users is not None and own else Isolation.NONE
 
-    async def _watch_disk(self) -> None:
-        filling = disk.Filling(self._tree.root)
-        while True:
-            await asyncio.sleep(disk.LOOK_S)
-            running = {r.name: r.folders.written for r in self._replicas.values() if r.handle >= 0}
-            for name, why in (await filling.look(running)).items():
-                if (found := self._replicas.get(name)) is not None and not found.verdict[0]:
-                    found.verdict = (Ended.FAILED.value, why)
-                    self._ask_to_end(found, kernel.boot_ms())
-
-    async def _watch_memory(self) -> None:
-        """Where the kernel does not."""
-        while True:
-            began = self._loop.time()
-            running = {r.name: r for r in self._replicas.values() if r.handle >= 0 and not r.verdict[0]}
-            most = {name: each.task.wanted.needs.memory_mib for name, each in running.items()}
-            over = watchdog.over_memory({name: (each.root, most[name]) for name, each in running.items()})
-            for name, used_mib in over.items():
-                why = (
-                    f"out of memory: used {used_mib} MiB of {most[name]} MiB (limit enforced by the watchdog)"
-                )
-                running[name].verdict = (Ended.FAILED.value, why)
-                self._ask_to_end(running[name], kernel.boot_ms())
-            took = self._loop.time() - began
-            await asyncio.sleep(max(watchdog.LOOK_S, watchdog.SHARE * took))
-
     def usage(self) -> dict[str, Usage]:
-        running = {r.name: (r.root, r.group) for r in self._replicas.values() if r.handle >= 0}
-        now = kernel.boot_ms()
-        used = self._meter.read(running, now)
-        wanted = {name: self._replicas[name].task.wanted for name in used}
-        if any(each.devices for each in wanted.values()):
-            busy = self._gpus.busy(now)
-            for name, use in used.items():
-                used[name] = msgspec.structs.replace(use, gpu_milli=used_milli(wanted[name], busy))
-        if self.limits() is LimitedBy.WATCHDOG:
-            needs = {name: each.needs for name, each in wanted.items()}
-            for name in self._overuse.found(used, needs, now):
-                self.overused(name, used[name].cpu_milli, needs[name].cpu_milli)
-        return used
+        return self._limiter.usage(enforced=self.limits() is LimitedBy.CGROUP)
+
+    def _end_with(self, replica: Replica, why: str) -> None:
+        replica.verdict = (Ended.FAILED.value, why)
+        self._ask_to_end(replica, kernel.boot_ms())
 
     def answers(self) -> dict[str, str]:
         return {r.name: r.answer for r in self._replicas.values() if r.answer and r.handle >= 0}

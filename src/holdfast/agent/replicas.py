@@ -55,8 +55,10 @@ class Tree:
         """`passage`: users of replicas go through to what is theirs."""
         for folder in (self.root, self.replicas, self.logs, self.gone):
             private_folder.close_to_others(folder)
-        for folder in (self.root, self.replicas) if passage else ():
-            users.open_way(folder)
+        if passage:
+            private_folder.make(self._checkpoints)
+            for folder in (self.root, self.replicas, self._checkpoints):
+                users.open_way(folder)
 
     def lock(self) -> int:
         """BlockingIOError: another agent has it."""

@@ -68,8 +68,7 @@ class Users:
 
 
 def found(root: str, checkpoints: str, python: str = sys.executable) -> tuple[Users | None, str]:
-    """None, and why: replicas run as the agent's user. To be called while there is one thread only. Opens the
-    way to both folders if there can be users."""
+    """None, and why: replicas run as the agent's user. To be called while there is one thread only."""
     why = _incapable()
     first, count = (FIRST, COUNT) if _are_mapped(FIRST, COUNT) else (FEW_FIRST, FEW_COUNT)
     if not why and not _are_mapped(first, count):
@@ -83,8 +82,6 @@ def found(root: str, checkpoints: str, python: str = sys.executable) -> tuple[Us
     why = _asked(lambda: _as(first, lambda: _closed(ways, ours))) or _unable_to_give(checkpoints, first)
     if why:
         return None, why
-    for folder in ours:
-        open_way(folder)
     shared = any(is_below(folder, place) for folder in (root, checkpoints) for place in become.TEMPORARY)
     return Users(first, count, own_tmp=not shared and not _asked(_no_mounts)), ""
 
@@ -94,10 +91,10 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def open_way(folder: str) -> None:
-    """Through a folder of ours."""
-    mode = stat.S_IMODE(os.stat(folder).st_mode)
-    if mode & PASSAGE != PASSAGE:
-        os.chmod(folder, mode | PASSAGE)
+    """Through a folder, if it is ours."""
+    seen = os.stat(folder)
+    if seen.st_mode & PASSAGE != PASSAGE and seen.st_uid == os.geteuid():
+        os.chmod(folder, stat.S_IMODE(seen.st_mode) | PASSAGE)
 
 
 def give(folder: str, user: int) -> None:
@@ -182,11 +179,9 @@ def _as(user: int, question: Callable[[], str]) -> str:
 def _closed(ways: list[str], ours: list[str]) -> str:
     """The first on the way to one of these that does not let us through; `ours` can be opened."""
     for path in ways:
-        at = path
-        while at != "/":
-            if at not in ours and not os.access(at, os.X_OK):
-                return f"{at} is closed to other users"
-            at = os.path.dirname(at)
+        for end in [*(at for at, letter in enumerate(path) if letter == "/" and at), len(path)]:
+            if path[:end] not in ours and not os.access(path[:end], os.X_OK):
+                return f"{path[:end]} is closed to other users"
     return ""
 
 
