@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -43,3 +44,21 @@ def running(folder: Path, *words: str) -> Iterator[dict[str, Any]]:
         watchdog.cancel()
         process.kill()
         process.communicate()
+
+
+@contextlib.contextmanager
+def joined(root: Path, url: str, token: str, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """An agent that joins the pool `metal`, named as its folder."""
+    command = [sys.executable, "-m", "holdfast.agent", "--join", url, "--root", str(root), *words]
+    command += ["--name", root.name, "--pool", "metal", "--place", "here/here/here", "--stop-all-on-exit"]
+    environment = {**os.environ, "HOLDFAST_JOIN_TOKEN": token}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=PATIENCE_S)
+        process.kill()
+        process.wait()

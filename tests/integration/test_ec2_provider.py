@@ -647,6 +647,8 @@ async def test_a_machine_installs_the_agent_starts_it_again_and_passes_a_notice_
         token = tmp_path / "home" / "node" / "token"
         assert token.read_text() == "token-of-n1"
         assert token.stat().st_mode & 0o077 == 0
+        for passage in (tmp_path / "home", tmp_path / "home" / "node"):
+            assert passage.stat().st_mode & 0o777 == 0o711, "users of workloads go through it"
         os.kill(int(first.split()[0]), signal.SIGKILL)
         until("it is started again", lambda: len(agents(tmp_path)) == 2)
         assert left_ms(root / "notice") is None

@@ -21,7 +21,7 @@ from holdfast.model.event import Ended
 from holdfast.model.node import Isolation
 from holdfast.model.program import Probe, Program
 from holdfast.ports.runtime import Task
-from tests.runtime_rig import Node, Rig, boot_ms, rig_in, until
+from tests.runtime_rig import PROGRAMS, Node, Rig, boot_ms, rig_in, until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give its rights away")
 
@@ -206,6 +206,13 @@ async def test_a_program_that_forks_without_end_is_stopped_by_the_kernel(
         exit = await node.exit("bomb/0.1")
         assert exit.how is Ended.FAILED
         assert "fork" in node.log("bomb/0.1")
+
+
+def test_no_two_copies_ever_write_whatever_is_killed(public: Path) -> None:
+    killing = [sys.executable, str(PROGRAMS / "killing.py"), str(public / "node"), "16", "0", "users"]
+    done = subprocess.run(killing, capture_output=True, text=True, timeout=220)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("ok: 16 rounds")
 
 
 # what it finds

@@ -3,7 +3,7 @@ other, and starts the next epoch as soon as an agent says that the last has ende
 begin sessions of their own and throw away their environment, and all of them write. Says `ok` if no copy ever
 wrote after its heir had started, and how long the rounds took.
 
-    killing.py ROOT ROUNDS SEED
+    killing.py ROOT ROUNDS SEED [users]
 """
 
 import itertools
@@ -42,10 +42,14 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.out = root / "out"
+        root.mkdir(exist_ok=True)
+        self.out.touch()
+        self.out.chmod(0o666)  # for users of workloads
         self.agent = self._agent()
 
     def _agent(self) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(Path(__file__).with_name("node.py")), str(self.root), str(LEASE_MS)]
+        program = str(Path(__file__).with_name("node.py"))
+        command = [sys.executable, program, str(self.root), str(LEASE_MS), *sys.argv[4:]]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def heard(self, epoch: int) -> list[str]:
@@ -68,8 +72,8 @@ class Node:
 
     def wait(self, condition) -> None:  # type: ignore[no-untyped-def]
         until = time.monotonic() + PATIENCE_S
-        while not (self.out.exists() and condition()):
-            assert time.monotonic() < until, self.out.read_text() if self.out.exists() else "nothing written"
+        while not condition():
+            assert time.monotonic() < until, self.out.read_text()
             time.sleep(0.01)
 
     def pids(self, epoch: int) -> dict[str, int]:

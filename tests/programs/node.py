@@ -1,7 +1,7 @@
 """A node without an agent's judgement: a runtime that starts what it is told on its standard input, one task
 a line, says what it finds and what happens, and holds a lease for as long as it is told to in its arguments.
 
-    node.py ROOT LEASE_MS
+    node.py ROOT LEASE_MS [users]
 """
 
 import asyncio
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent import init
+from holdfast.agent import init, users
 from holdfast.agent.processes import ProcessRuntime
 from holdfast.ports.runtime import Exit, Task
 
 
-async def main(root: Path, lease_ms: int, *, contain: bool) -> None:
+async def main(root: Path, lease_ms: int, own: users.Users | None, *, contain: bool) -> None:
     runtime = ProcessRuntime(
         root,
         probe_socket=None,
@@ -24,6 +24,7 @@ async def main(root: Path, lease_ms: int, *, contain: bool) -> None:
         checkpoint_root=root / "checkpoints",
         cgroup_root=None,
         contain=contain,
+        users=own,
     )
     runtime.ready = lambda replica: print("ready", replica, flush=True)
     runtime.ended = ended
@@ -44,4 +45,5 @@ def ended(exit: Exit) -> None:
     print("ended", exit.replica, exit.how.value, "proven" if exit.proven else "unproven", flush=True)
 
 
-asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), contain=not init.refusal()[0]))
+own = users.Users(users.FIRST, users.COUNT, own_tmp=True) if "users" in sys.argv else None
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), own, contain=not init.refusal()[0]))

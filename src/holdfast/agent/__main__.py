@@ -70,8 +70,9 @@ def _users(told: Settings, home: Home, log: Log) -> users.Users | None:
     if told.isolation == "none":
         log.warning("isolation none", why="--isolation none")
         return None
-    own, why = users.found(str(home.path), str(told.checkpoints))
-    if why and told.isolation == "user":
+    insists = told.isolation == "user"
+    own, why = users.found(str(home.path), str(told.checkpoints), "" if insists else sys.executable)
+    if why and insists:
         raise Unusable(f"replicas cannot have users of their own: {why}", "--isolation auto goes on without")
     if why:
         log.warning("isolation none", why=f"replicas run as the agent's user: {why}")

@@ -68,7 +68,8 @@ class Users:
 
 
 def found(root: str, checkpoints: str, python: str = sys.executable) -> tuple[Users | None, str]:
-    """None, and why: replicas run as the agent's user. To be called while there is one thread only."""
+    """None, and why: replicas run as the agent's user. `python`: empty, if it need not be reached. To be
+    called while there is one thread only."""
     why = _incapable()
     first, count = (FIRST, COUNT) if _are_mapped(FIRST, COUNT) else (FEW_FIRST, FEW_COUNT)
     if not why and not _are_mapped(first, count):
@@ -78,7 +79,7 @@ def found(root: str, checkpoints: str, python: str = sys.executable) -> tuple[Us
     private_folder.make(root)
     private_folder.make(checkpoints)
     ours = [folder for folder in (root, checkpoints) if os.stat(folder).st_uid == os.geteuid()]
-    ways = [root, checkpoints, os.path.realpath(python)]
+    ways = [root, checkpoints, *([os.path.realpath(python)] if python else [])]
     why = _asked(lambda: _as(first, lambda: _closed(ways, ours))) or _unable_to_give(checkpoints, first)
     if why:
         return None, why

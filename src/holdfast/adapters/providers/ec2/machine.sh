@@ -5,6 +5,7 @@ home=${HOLDFAST_HOME:-/opt/holdfast}
 metadata=$HOLDFAST_METADATA # nothing: EC2's own
 umask 077
 mkdir -p "$home/node/agent" "$home/checkpoints" "$home/bin"
+chmod 711 "$home" "$home/node" "$home/bin" # the users of workloads go through, and see nothing
 printf '%s' "$token" >"$home/node/token"
 printf '%s' "$watcher" >"$home/watch.py"
 if [ -n "$ca" ]; then
@@ -21,10 +22,11 @@ install_with_pip() {
   "$python" -m venv "$home" && "$home/bin/python" -m pip install --no-input "$requirement"
 }
 
-install_agent() {
+install_agent() (
+  umask 022 # what is installed is nobody's secret
   if [ -n "$requirement" ]; then install_with_pip; else (cd "$home" && sh -c "$line"); fi &&
     "$home/bin/python" -m holdfast.agent --help >/dev/null
-}
+)
 
 cat >"$home/agent.sh" <<END
 home=$home
