@@ -49,6 +49,7 @@ TINY = {
     "serving": ["--days", "0", "--made-days", "0.3"],
     "scaling": ["--hours", "0.5", "--young", "0"],
     "sim": ["--nodes", "20", "--hours", "0.2"],
+    "start": ["--starts", "2"],
     "zombies": ["--seeds", "1", "--kinds", "cron", "owner_gone", "leaked"],
 }
 KEYS = {
@@ -68,6 +69,7 @@ KEYS = {
     "recover": {"seconds", "without_snapshots_s", "same_world"},
     "serving": {"sets", "days"},
     "scaling": {"traces", "made_up"},
+    "start": {"service as agent", "job as agent"},
     "sim": {"seconds", "node_hours_per_s", "violations", "false_failovers"},
     "zombies": {"false_clamps", "precision_pct", "recall_pct", "zombies", "five_times", "note_us"},
 }
