@@ -264,9 +264,7 @@ def rogue(fleet: Fleet, seconds: float) -> str:
 @contextlib.contextmanager
 def fleet(leader_timeout_s: float, agents: int = 3) -> Iterator[Fleet]:
     with contextlib.ExitStack() as stack:
-        plane = stack.enter_context(started("serve", "--tokens", "--leader-timeout", f"{leader_timeout_s:g}"))
-        token = (plane.state / "token").read_text().strip()
-        plane.client.headers["authorization"] = f"Bearer {token}"
+        plane = stack.enter_context(started("serve", "--leader-timeout", f"{leader_timeout_s:g}"))
         plane.apply(POOL)
         beacons = Beacons()
         stack.callback(beacons.close)

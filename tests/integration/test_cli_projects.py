@@ -15,10 +15,10 @@ WEB = "kind: service\nname: web\ncommand: [sleep, inf]\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of `holdfast serve --tokens`, in a process of its own, without nodes."""
+    """Of `holdfast serve`, in a process of its own, without nodes."""
     home: Path = tmp_path_factory.mktemp("served")
     command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--port", "0", "--dir", str(home)]
-    process = subprocess.Popen([*command, "--tokens", "--json"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         json.loads(process.stdout.readline())
