@@ -32,5 +32,5 @@ def for_output(text: str, out: TextIO | None = None) -> str:
     return shown(text) if is_terminal(out or sys.stdout) else text
 
 
-def is_terminal(out: TextIO) -> bool:
-    return out is not None and out.isatty()  # a closed one is None
+def is_terminal(out: TextIO | None) -> bool:
+    return out is not None and out.isatty()  # None: it was closed

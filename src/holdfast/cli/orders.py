@@ -202,7 +202,7 @@ def delete(
     answers: list[bytes] = []
     try:
         for name in names:
-            answers.append(api.delete(path(name)))  # noqa: PERF401: what was done is told if one fails
+            answers.append(api.delete(path(name)))  # one that fails after others: what was done is told
     except Unanswered as error:
         if error.status == 404 and names == ["pool"]:
             say.fail(

@@ -46,6 +46,7 @@ VARIABLES = {
     "HOLDFAST_URL": "`--url` of commands that talk to a control plane",
     "HOLDFAST_TOKEN": "their `--token`; what `login` keeps",
     "HOLDFAST_CA": "their `--ca`",
+    "HOLDFAST_PROJECT": "their `--project`",
     "HOLDFAST_DIR": "`--dir` of `up` and `serve`; others look there first for `url`, `token` and `ca/ca.pem`",
     "HOLDFAST_GATEWAY_DIR": "`--dir` of `gateway`; `keys` and `limits` look there for its address",
     "HOLDFAST_DATABASE": "`--database` of `serve`",

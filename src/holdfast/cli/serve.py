@@ -10,6 +10,22 @@ from holdfast.cli import complete, say
 Dir = Annotated[
     Path, typer.Option("--dir", metavar="DIR", envvar="HOLDFAST_DIR", help="Where its files are kept.")
 ]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")]
+Name = Annotated[
+    str, typer.Option("--name", metavar="NAME", show_default="HOST:PORT", help="Of this one; unique.")
+]
+Url = Annotated[
+    str, typer.Option("--url", metavar="URL", help="Where agents and other control planes reach it.")
+]
+TlsCert = Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key (PEM).")]
+OwnCa = Annotated[
+    bool,
+    typer.Option(
+        "--own-ca", help="TLS by an authority of its own, as it is beyond this machine without --tls-cert."
+    ),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Listen beyond this machine without TLS.")]
 Database = Annotated[
     str,
     typer.Option(
@@ -22,6 +38,19 @@ Database = Annotated[
 ]
 Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0: any that is free.")]
 NewFleet = Annotated[bool, typer.Option("--new-fleet", help="Begin another fleet in a --dir that had one.")]
+NewToken = Annotated[
+    bool,
+    typer.Option("--new-token", help="Put another admin token into DIR/token; the first ends. It was lost."),
+]
+AllowLocal = Annotated[
+    bool,
+    typer.Option(
+        "--allow-local",
+        help="Let pools have nodes on this machine. What runs there can read all that this user can.",
+    ),
+]
+LogJson = Annotated[bool | None, typer.Option("--log-json/--log-text", help="JSON unless on a terminal.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the URL as JSON when it serves.")]
 ProviderProfiles = Annotated[
     Path | None,
     typer.Option(
@@ -69,53 +98,26 @@ TokenStreams = Annotated[
 
 
 def serve(
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    host: Host = "127.0.0.1",
     port: Port = 7700,
     dir: Dir = Path(".holdfast"),
     database: Database = "",
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", show_default="HOST:PORT", help="Of this one; unique.")
-    ] = "",
-    url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="Where agents and other control planes reach it.")
-    ] = "",
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain (PEM).")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key (PEM).")] = None,
-    own_ca: Annotated[
-        bool,
-        typer.Option(
-            "--own-ca",
-            help="TLS by an authority of its own, as it is beyond this machine without --tls-cert.",
-        ),
-    ] = False,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without TLS.")
-    ] = False,
+    name: Name = "",
+    url: Url = "",
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    own_ca: OwnCa = False,
+    insecure: Insecure = False,
     provider_profiles: ProviderProfiles = None,
-    allow_local: Annotated[
-        bool,
-        typer.Option(
-            "--allow-local",
-            help="Let pools have nodes on this machine. What runs there can read all that this user can.",
-        ),
-    ] = False,
+    allow_local: AllowLocal = False,
     inherit_env: InheritEnv = None,
     leader_timeout: LeaderTimeout = 3,
     token_rate: TokenRate = 100,
     token_streams: TokenStreams = 32,
     new_fleet: NewFleet = False,
-    new_token: Annotated[
-        bool,
-        typer.Option(
-            "--new-token", help="Put another admin token into DIR/token; the first ends. It was lost."
-        ),
-    ] = False,
-    log_json: Annotated[
-        bool | None, typer.Option("--log-json/--log-text", help="JSON unless on a terminal.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the URL as JSON when it serves.")] = False,
+    new_token: NewToken = False,
+    log_json: LogJson = None,
+    json: Json = False,
 ) -> None:
     """Run a control plane until SIGINT or SIGTERM. Workloads go on without it. It answers nobody without a
     token; the first one is put into DIR/token, where other commands find it."""
