@@ -67,6 +67,7 @@ MODULES = (
 )
 # not compiled, but the types of what they hold are compiled into those above
 TYPES = (
+    "adapters.clock",
     "core.gateway.lease",
     "core.gateway.quota",
     "core.gateway.told",
