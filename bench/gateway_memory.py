@@ -167,10 +167,12 @@ async def _one(port: int, secret: str, size: int, length: int) -> int:
 async def _slow(args: argparse.Namespace, port: int) -> int:
     """How many were refused at once."""
 
+    slow_s: float = args.slow_s
+
     async def client() -> bool:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_head("nobody", args.mib * MIB) + bytes(MIB))
-        ends = time.monotonic() + args.slow_s
+        ends = time.monotonic() + slow_s
         with contextlib.suppress(ConnectionError):
             while time.monotonic() < ends and not reader.at_eof():
                 writer.write(b"x")

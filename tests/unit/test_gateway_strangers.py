@@ -282,7 +282,12 @@ def test_addresses_that_are_known_do_not_grow_without_end() -> None:
 # paths of a service that names models
 
 
-TOY = {"models": ("toy",), "names_models": True, "prefixes": ("/toy",), "hosts": ("other.example",)}
+TOY: dict[str, Any] = {
+    "models": ("toy",),
+    "names_models": True,
+    "prefixes": ("/toy",),
+    "hosts": ("other.example",),
+}
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ CHANGES: list[tuple[dict[str, Any], list[str], bool]] = [
     ({"stop_grace_ms": 20_000}, ["stop_grace 10 s -> 20 s"], False),
     ({"after": ("job", "db")}, ["after none -> job, db"], False),
     ({"paused": True}, ["paused"], False),
+    ({"project": "vision"}, ["project default -> vision"], False),
     (restart(limit=3), ["restart limit 10 -> 3"], False),
     (restart(backoff_ms=500), ["restart backoff 1.0 s -> 0.5 s"], False),
     (needs(spread=Spread.REQUIRE), ["spread prefer -> require"], False),

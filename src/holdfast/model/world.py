@@ -97,9 +97,7 @@ class World:
         self.keys: dict[str, Key] = {}
         self.limits: dict[str, Limits] = {}  # by scope, but for those of single keys, which say them
         self.projects: dict[str, Project] = {}  # those with a quota
-        self.project_of: dict[
-            str, str
-        ] = {}  # workloads of other projects than the default, also deleted ones
+        self.project_of: dict[str, str] = {}  # by workload, also deleted ones; the default's are left out
         self.drawn: dict[str, int] = {}  # of budgets: by scope
         self.tranches: dict[str, Tranche] = {}  # of limits a minute: by counter; of others nothing is lent
         self.tranches_of = 0  # the generation that last said so
@@ -115,9 +113,7 @@ class World:
         self.scaled: Names = {}  # workloads that grow and shrink with their load
         self.fronted: Names = {}  # services that gateways lead to
         self.held: dict[str, Names] = {}  # workload -> slots in which a replica is, or may be
-        self.struck: dict[
-            str, Names
-        ] = {}  # workload -> active slots that are down though nobody stopped them
+        self.struck: dict[str, Names] = {}  # workload -> active slots that are down and were not stopped
         self.undone: dict[str, Names] = {}  # workload -> active slots that are not done
         self.lost: Names = {}  # replicas in state LOST
         self.stopping: Names = {}
