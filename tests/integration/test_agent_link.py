@@ -222,7 +222,7 @@ async def test_two_that_speak_different_protocols_say_who_must_be_upgraded(
 async def test_a_newer_control_plane_that_still_speaks_our_protocol_will_do(tmp_path: Path) -> None:
     async with HubTwin() as hub, agent(tmp_path, hub.url):
         hello = await (await hub.line()).challenge(protocol=7, oldest=1)
-    assert hello.protocol == 1
+    assert hello.protocol == PROTOCOL
 
 
 # beats and the lease
