@@ -15,7 +15,7 @@ durations milliseconds, money micro-dollars (a millionth of a dollar).
 roles that it takes. `read` looks; `operator` also plans, applies, drains and deletes workloads; `admin` does
 all the rest: tokens, pools, projects, the policy. A token of the role `gateway` is for
 `holdfast gateway --control`, one of the role `signals` posts signals, and neither reads anything else.
-`/healthz`, `/readyz` and `/openapi.json` take no token; `/metrics` takes one of the role `read`.
+`/healthz`, `/readyz`, `/ca.pem` and `/openapi.json` take no token; `/metrics` takes one of the role `read`.
 `holdfast up` and `holdfast serve` put the first token into the file `token` of their `--dir`.
 
 **Projects.** A token with a project sees and changes the workloads of that project alone, and others are not
