@@ -8,7 +8,7 @@ from holdfast.control import intake, inventory
 from holdfast.core.node import Process, Wanted
 from holdfast.model.resources import Resources
 from holdfast.model.workload import Needs, Service, Workload
-from holdfast.wire.messages import Beat, Used
+from holdfast.wire.messages import Beat, Confirmed, Desired, Used
 from tests.planes import World, apply, until, within
 
 SMALL = Needs(Resources(100, 64))
@@ -91,3 +91,26 @@ async def test_a_flood_of_large_beats_is_read_no_quicker_than_it_may_and_others_
         assert read[0] * 50_000 <= 300_000 + 100_000 * seconds + (1 << 20), "and what one read brings at once"
         rogue.hang_up()
         await within(rogue.ended.wait())
+
+
+async def test_one_who_reports_strays_at_full_speed_is_sent_its_set_no_quicker_than_once_a_second() -> None:
+    """It never confirms a set either: each of them must not begin a series of its own."""
+    world = World()
+    async with world.plane() as plane:
+        rogue = await serving(world, plane)
+        rogue.tells_use = False
+        sets, send, receive = [0], rogue.send, rogue._receive
+
+        def counting(message: object) -> None:
+            sets[0] += isinstance(message, Desired)
+            receive(message)
+
+        rogue.send = lambda message: None if isinstance(message, Confirmed) else send(message)
+        rogue._receive = counting
+        began, acks = plane.now(), rogue.acks
+        for number in range(1_000, 1_400):
+            send(Beat(number, number, Used(1, 1, {"ghost/0.1": (1, 1)})))
+        await until(lambda: rogue.acks >= acks + 400)
+        await until(lambda: sets[0] >= 3)
+        seconds = (plane.now() - began) / 1000
+        assert sets[0] <= 2 * (seconds + 1), "one for being a stray, one for not being confirmed"

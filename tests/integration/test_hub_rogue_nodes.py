@@ -9,13 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.control import intake
+from holdfast.control.metrics import Metrics
 from holdfast.core.node import Report
 from holdfast.model.event import Ended, FindingRaised, PoolApplied
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.resources import NODE_MAX, Resources
 from holdfast.model.workload import Job, Needs, Workload
 from holdfast.wire.address import REPLICA_PORTS
-from holdfast.wire.messages import Found, Hello, Reports
+from holdfast.wire.messages import Found, Hello, LogPart, Reports, Wrote
 from tests.planes import FLEET, World, apply, until, within
 
 SMALL = Needs(Resources(100, 64))
@@ -197,3 +198,51 @@ async def test_a_node_that_claims_more_than_a_file_may_is_turned_away(capacity: 
         await within(boaster.ended.wait())
         assert plane._term is term
         assert "n2" not in plane.world.nodes
+
+
+@pytest.mark.parametrize("first", [2**62 + 1, 2**64 - 1])
+async def test_reports_with_a_number_that_cannot_be_answered_end_that_link_and_not_the_term(
+    first: int,
+) -> None:
+    world = World()
+    async with world.plane() as plane:
+        owner, _ = await one_job(world, plane)
+        term = plane._term
+        owner.send(Reports(first, (Report("once/0.1", "started", port=REPLICA_PORTS[0]),)))
+        await within(owner.ended.wait())
+        assert plane._term is term
+
+
+async def test_parts_of_a_log_that_nobody_asked_for_are_read_no_quicker_than_anything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "BYTES_PER_S", 1.0)
+    monkeypatch.setattr(intake, "BYTES_BURST", 150_000.0)
+    world = World()
+    async with world.plane() as plane:
+        rogue, honest = await world.joined(plane, "n1", "n2")
+        session = plane.hub._sessions["n1"]
+        for _ in range(100):
+            rogue.send(LogPart(4711, b""))
+        await until(lambda: session._paused)
+        acks = honest.acks
+        await until(lambda: honest.acks > acks)
+
+
+def test_a_part_that_was_asked_for_counts_only_for_being_short() -> None:
+    own = intake.Intake(Metrics(), lambda: 0)
+    rates = intake.Rates(0)
+    own.goes_by(rates)
+    own.read(1 << 20, asked=True)
+    assert rates.bytes.level == intake.BYTES_BURST
+    own.read(10, asked=True)
+    assert rates.bytes.level == intake.BYTES_BURST - intake.BYTES_LEAST + 10
+
+
+def test_empty_reports_and_the_ends_of_logs_take_part_in_the_rate_limit() -> None:
+    own, rates = intake.Intake(Metrics(), lambda: 0), intake.Rates(0)
+    own.goes_by(rates)
+    for message in (Reports(0, ()), Reports(0, (), {f"web/{n}.1": Wrote(b"", 0) for n in range(10)})):
+        own.put(message)
+    assert len(list(own.take())) == 2
+    assert rates.reports.level == intake.BURST - 11

@@ -90,6 +90,7 @@ class Hub:
         self._heard: dict[str, Instant] = {}
         self._reported: dict[str, int] = {}  # reports received, by number
         self._unconfirmed: dict[str, int] = {}  # node -> generation of the set it has not confirmed
+        self._again: dict[str, asyncio.TimerHandle] = {}  # by node: when its set is sent again
         self._questions: dict[int, tuple[str, str, Session]] = {}  # number -> suspect, peer, who was asked
         self.readers: dict[int, LogReader] = {}
         self._number = 0
@@ -381,7 +382,7 @@ class Hub:
             case LogEnds():
                 self._log_ends(session, term, message)
             case LogPart(request=number):
-                if number in self.readers and self.readers[number].session is session:
+                if self.waits_for(session, number):
                     self.readers[number].put(message)
             case _:
                 pass
@@ -434,10 +435,13 @@ class Hub:
         of = self.enrolment
         found = desired_set(term.mind.world, node, term.now, of.gateway_secret, of.user_number)
         session.send(Desired(found))
-        generation = self._unconfirmed[node]
-        asyncio.get_running_loop().call_later(SET_AGAIN_S, self._send_again, node, generation, term)
+        if node in self._again:  # one for each node, however often it is sent
+            self._again[node].cancel()
+        later = asyncio.get_running_loop().call_later
+        self._again[node] = later(SET_AGAIN_S, self._send_again, node, self._unconfirmed[node], term)
 
     def _send_again(self, node: str, generation: int, term: Term) -> None:
+        del self._again[node]
         if self._term is term and self._unconfirmed.get(node) == generation:
             self._send_set(node)
 
@@ -479,6 +483,11 @@ class Hub:
         self.readers[self._number] = reader
         reader.ask(replica, offset, follow=follow)
         return reader
+
+    def waits_for(self, session: Session, request: int) -> bool:
+        """Was this part of a log asked for, and is there room for it?"""
+        reader = self.readers.get(request)
+        return reader is not None and reader.session is session and not reader.full
 
     def _silenced(self, node: str) -> str:
         """A machine that hangs keeps its connection, and sends nothing."""

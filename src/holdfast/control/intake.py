@@ -95,9 +95,10 @@ class Intake:
         """Now it is known which node it is."""
         self._rates = rates
 
-    def read(self, size: int) -> None:
-        """A message of so many bytes was read."""
-        self._rates.bytes.take(max(BYTES_LEAST, size))
+    def read(self, size: int, *, asked: bool = False) -> None:
+        """A message of so many bytes was read. What was `asked` for comes no quicker than its reader takes it,
+        and counts only for being short: nobody asked for a log in pieces of nothing."""
+        self._rates.bytes.take(max(0, BYTES_LEAST - size) if asked else max(BYTES_LEAST, size))
 
     @property
     def read_wait_s(self) -> float:
@@ -111,7 +112,7 @@ class Intake:
         """What may pass now, in its order."""
         while self._waiting and not self._rates.reports.wait_ms(self._now()):
             message = self._waiting.popleft()
-            self._rates.reports.take(len(message.reports) if isinstance(message, Reports) else OTHER_COST)
+            self._rates.reports.take(_cost(message))
             yield message
 
     @property
@@ -161,3 +162,10 @@ class Intake:
         if self._dropped <= LOGGED_MAX:
             last = self._dropped == LOGGED_MAX
             log.warning("report dropped", node=node, reason=reason, more_are_not_logged=last, **fields)
+
+
+def _cost(message: Message) -> int:
+    """In reports. The end of a log is written to the store as well, and an empty message is answered."""
+    if isinstance(message, Reports):
+        return max(1, len(message.reports) + len(message.tails))
+    return OTHER_COST

@@ -5,8 +5,8 @@ and not before. A process that outlived its replica (a stop that was lost in an 
 restored, a report that was wrong) would run on for as long as the link holds.
 
 The rule: every few beats a node names what it runs, by what it uses. A name that is not placed there twice
-in a row (once may be a report that is under way) is ordered to stop again: the node is sent its set, and
-stops what that does not name. It is level-triggered, so nothing is remembered for longer than it is true.
+in a row (once may be a report that is under way) is ordered to stop again: the node is sent its set, at most once
+a second however often it reports, and stops what that does not name. It is level-triggered, so nothing is remembered for longer than it is true.
 What still runs `PERSISTS_MS` later is a finding, which goes when it does.
 
 Refused: asking each node for its inventory on a schedule of ours. It would come in bursts, and the beats
@@ -25,6 +25,7 @@ from holdfast.model.world import World
 
 NAME = "runs what it should not"
 TWICE = 2  # reports in a row
+ORDERED_EVERY_MS = 1_000
 PERSISTS_MS = 1 * MINUTE  # a stop takes less, even of what does not want to
 KEPT = 64  # strays of one node
 SHOWN = 5
@@ -53,12 +54,15 @@ class Since(msgspec.Struct, frozen=True):
 class Inventory:
     def __init__(self) -> None:
         self._seen: dict[str, dict[str, Since]] = {}  # by node and stray
+        self._ordered: dict[str, Instant] = {}  # by node: when it was last ordered to stop some
 
     def clear(self) -> None:
         self._seen.clear()
+        self._ordered.clear()
 
     def drop(self, node: str) -> None:
         self._seen.pop(node, None)
+        self._ordered.pop(node, None)
 
     def heard(self, world: World, node: str, running: Collection[str], now: Instant) -> Strays:
         """The node reports that it runs these."""
@@ -71,10 +75,17 @@ class Inventory:
         seen = self._seen[node] = {name: before.get(name, Since(now)).again() for name in strays}
         lasting = [name for name, since in seen.items() if since.lasts(now)]
         return Strays(
-            order=any(since.times >= TWICE for since in seen.values()),
+            order=any(since.times >= TWICE for since in seen.values()) and self._may_order(node, now),
             new=tuple(name for name, since in seen.items() if since.times == TWICE),
             event=_finding(node, lasting, now) if lasting and not found else None,
         )
+
+    def _may_order(self, node: str, now: Instant) -> bool:
+        """A set is large, and a report is small."""
+        if now - self._ordered.get(node, -ORDERED_EVERY_MS) < ORDERED_EVERY_MS:
+            return False
+        self._ordered[node] = now
+        return True
 
 
 def _finding(node: str, lasting: list[str], now: Instant) -> Event:

@@ -34,20 +34,20 @@ class LogReader:
         self._unread = 0
         self._news = asyncio.Event()
         self._taken = self._told = 0
-        self._open, self._full = True, False
+        self._open, self.full = True, False
 
     def ask(self, replica: str, offset: int, *, follow: bool) -> None:
         self.session.send(ReadLog(self.number, replica, offset, follow, WINDOW))
 
     def put(self, part: LogPart) -> None:
         """What the agent sent."""
-        if self._full:
+        if self.full:
             return
         if self.start is None and part.offset >= 0:
             self.start = part.offset
         self._unread += len(part.data) + PART_COSTS
         if self._unread > UNREAD_MAX:
-            self._full = True
+            self.full = True
             self._parts.clear()
             part = LogPart(
                 self.number, b"", end=True, why="it was read too slowly for its agent, an older one"

@@ -128,10 +128,8 @@ class Session(asyncio.Protocol):
             self.close(at_once=True)
 
     def _receive(self, message: msgspec.Struct) -> None:
-        if (
-            type(message) is not LogPart
-        ):  # these come when they are asked for, and no quicker than they are taken
-            self.intake.read(self._reader.size)
+        asked = type(message) is LogPart and self.hub.waits_for(self, message.request)
+        self.intake.read(self._reader.size, asked=asked)
         if type(message) is Beat:
             self._beat(message)
             return
@@ -256,8 +254,8 @@ def _check(message: msgspec.Struct) -> None:
             numbers = tuple(zip(claimed, (*most, *(COUNTED_MAX for _ in counted)), strict=True))
         case Noticed(left_ms=left):
             numbers = ((left, LEFT_MS_MAX),)
-        case Reports(reports=reports):
-            numbers = tuple((report.port, PORT_MAX) for report in reports)
+        case Reports(first=first, reports=reports):
+            numbers = ((first, COUNTED_MAX), *((report.port, PORT_MAX) for report in reports))
         case _:
             pass
     if any(not 0 <= number <= most for number, most in numbers):
