@@ -1,6 +1,7 @@
 """Who may do what: tokens, roles, failed attempts, and web pages from elsewhere."""
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,6 +185,18 @@ async def test_failed_attempts_are_limited_and_a_good_token_is_not_held_up_by_th
         watch.now += 6  # it must be looked up again, and still is no stranger
         await api.get("/v1/status", headers=reader)
         await api.get("/v1/status", 401, headers=bearer("after a while"))
+
+
+async def test_failed_attempts_count_for_a_network_that_one_machine_is_given() -> None:
+    access, registry = Access(), SimRegistry()
+    request = SimpleNamespace(headers=bearer("guess"), client=SimpleNamespace(host=""))
+    codes = list[int]()
+    for number in range(int(FAILURES_MAX) + 1):
+        request.client.host = f"2001:db8::{number:x}"
+        with pytest.raises(Refused) as refused:
+            await access.admit(request, registry, Role.READ)  # type: ignore[arg-type]
+        codes.append(refused.value.status_code)
+    assert codes == [401] * int(FAILURES_MAX) + [429]
 
 
 def test_failed_attempts_are_remembered_within_bounds() -> None:

@@ -182,12 +182,18 @@ async def test_tokens_of_roles_for_the_whole_fleet_have_no_project() -> None:
         ("waits for db, which failed", "waits for another workload, which failed"),
         ("web/0.1 and db/0", "web/0.1 and another workload"),
         ("db-2 is no workload", "db-2 is no workload"),
+        (
+            "its room went to gone, and to old/0.3",
+            "its room went to another workload, and to another workload",
+        ),
+        ("left by mine/0.3, of 3/4", "left by mine/0.3, of 3/4"),
     ],
 )
 def test_names_of_other_projects_are_veiled_in_reasons(text: str, seen: str) -> None:
     world = World()
     for name, project in (("web", "vision"), ("db", "sound")):
         world.workloads[name] = Workload(name, Service(), project=project)
+    world.project_of = {"gone": "sound", "mine": "vision"}  # and `old` was of the default project
     assert Projects(world, "vision").veiled(text) == seen
     assert Projects(world, "").veiled(text) == text
 
@@ -224,3 +230,22 @@ async def test_projects_are_listed_with_what_they_take_and_a_member_sees_its_own
         admin, vision, _ = await two_projects(api)
         assert [one["name"] for one in await api.get("/v1/projects", headers=admin)] == ["sound", "vision"]
         assert [one["name"] for one in await api.get("/v1/projects", headers=vision)] == ["vision"]
+
+
+async def test_a_service_takes_no_requests_of_one_of_another_project() -> None:
+    """The more specific name wins at the gateways: whoever takes it reads what is asked there."""
+    service = "kind: service\nname: {}\ncommand: [serve]\nserves:\n  models: [{}]\n"
+    async with served("n1", access=Access()) as api:
+        vision, sound = await member(api, "vision"), await member(api, "sound")
+        admin = await api.token(Role.ADMIN)
+        await apply(api, service.format("chat", '"llama-*"'), sound)
+        for headers in (vision, {**admin, projects.HEADER: "vision"}):
+            refused = await apply(api, service.format("mine", "llama-70b"), headers, 409)
+            assert "chat" not in str(refused)
+            assert refused["problems"] == [
+                "mine.serves.models: llama-70b is another project's, or a part of what is"
+            ]
+        await apply(api, service.format("mine", "qwen"), vision)
+        changed = service.format("mine", "llama-70b")
+        answered(await api.client.post("/v1/plan", content=changed, headers={**YAML, **vision}), 409)
+        await apply(api, service.format("chat2", "llama-70b"), sound)

@@ -30,6 +30,7 @@ from holdfast.api.problems import Refused
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Registry, Role, Token
 from holdfast.wire import pin
+from holdfast.wire.address import counted_as
 from holdfast.wire.identity import hashed
 
 BELIEVED_S = 5.0
@@ -106,7 +107,7 @@ class Access:
         if len(secret) > TOKEN_LENGTH_MAX:
             raise unauthorized("this is no token of ours", ask)
         client = client_of(request)
-        token = await self._find(hashed(pin.split(secret)[0]), registry, client, ask)
+        token = await self._find(hashed(pin.split(secret)[0]), registry, counted_as(client), ask)
         if expired(token):
             raise Expired(Admitted.by(token, client), ask)
         return token

@@ -8,7 +8,8 @@ besides, with the token and the origin, before it is answered.
 
 Strangers can make failures as fast as they like, so failures are not written one by one: the first of an
 address (of a token, for what it may not do) is written at once, the others of the same minute as one record
-with their count. In a minute there are at most KINDS_MAX different ones; the rest is counted together.
+with their count. In a minute there are at most KINDS_MAX different ones, and OF_ONE_MAX of one token or
+address; the rest is counted together. So nobody drives what others did out of the log within a day.
 """
 
 import asyncio
@@ -33,12 +34,14 @@ from holdfast.model.units import Instant
 from holdfast.ports.audit import Kind, Record, Sink
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Registry
+from holdfast.wire.address import counted_as
 
 QUEUE_MAX = 10_000
 BATCH_MAX = 200
 AGAIN_S = 1.0
 COUNTED_FOR_S = 60.0
 KINDS_MAX = 128
+OF_ONE_MAX = 8
 SEEN_MAX = 4_096  # tokens that were noted as used
 TEXT_MAX = 500
 CLOSE_S = 2.0
@@ -206,9 +209,12 @@ class Failures:
 
     def add(self, record: Record) -> bool:
         """False: it was counted, and is written with others."""
-        key = (record.kind.value, record.token or record.origin, record.subject)
+        whose = record.token or counted_as(record.origin)
+        key = (record.kind.value, whose, record.subject)
+        if key not in self.counted and sum(other == whose for _, other, _ in self.counted) >= OF_ONE_MAX:
+            key, record = (record.kind.value, whose, OTHERS[2]), replace(record, subject=OTHERS[2])
         if key not in self.counted and len(self.counted) >= KINDS_MAX:
-            key, record = OTHERS, replace(record, origin="", actor="", token="", subject="others")
+            key, record = OTHERS, replace(record, origin="", actor="", token="", subject=OTHERS[2])
         found = self.counted.get(key)
         if found is None:
             self.counted[key] = (record.at, record, 0)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 from fastapi import Depends
@@ -68,6 +69,7 @@ class Edge:
         self.fronts = Fronts(plane.hub.enrolment.gateway_secret)
         self.writing = Writing(plane)
         self._thinking = asyncio.Lock()
+        self._thinking_of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by token
 
     @property
     def own(self) -> Projects:
@@ -93,14 +95,17 @@ class Edge:
     async def think(self, make: Callable[[], Callable[[], T]]) -> T:
         """Does what `make` returns on another thread. Reading files and dry runs take seconds of a processor
         when they are large: one at a time, also when whoever asked has given up, for a thread cannot be
-        ended. `make` runs here, where nobody writes the world meanwhile, when its turn has come. Nothing
-        comes of it but an answer, so a control plane that ends does not wait for it."""
-        async with AsyncExitStack() as turn:
-            await turn.enter_async_context(self._thinking)
-            done = on_a_thread(make())
-            done.add_done_callback(self._thought)
-            turn.pop_all()  # it is over when the thread is
-        return await asyncio.shield(done)
+        ended. Each token waits for itself first, so a hundred dry runs of one hold up another's by one.
+        `make` runs here, where nobody writes the world meanwhile, when its turn has come. Nothing comes of it
+        but an answer, so a control plane that ends does not wait for it."""
+        own = self._thinking_of.setdefault(self.who.token, asyncio.Lock())
+        async with own:
+            async with AsyncExitStack() as turn:
+                await turn.enter_async_context(self._thinking)
+                done = on_a_thread(make())
+                done.add_done_callback(self._thought)
+                turn.pop_all()  # it is over when the thread is
+            return await asyncio.shield(done)
 
     def _thought(self, done: "asyncio.Future[Any]") -> None:
         self._thinking.release()

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from holdfast.api import shapes
 from holdfast.api.problems import Refused, unknown
 from holdfast.core.preview import Preview
-from holdfast.model.workload import Workload
+from holdfast.model.workload import DEFAULT_PROJECT, Workload
 from holdfast.model.world import World
 
 HEADER = "Holdfast-Project"
@@ -55,8 +55,9 @@ def chosen(own: str, header: str) -> str:
 class Projects:
     """The world as a project sees it; an empty one sees all."""
 
-    def __init__(self, world: World, project: str) -> None:
-        self.world, self.project = world, project
+    def __init__(self, world: World, project: str, sent: Collection[str] = ()) -> None:
+        """`sent`: names of workloads that the one who asks would apply."""
+        self.world, self.project, self.sent = world, project, sent
 
     def sees(self, workload: str) -> bool:
         found = self.world.workloads.get(workload)
@@ -96,12 +97,12 @@ class Projects:
         """The steps of its own workloads and of those that were `sent`, and the nodes that are launched."""
         if not self.project:
             return of
-        own = {*sent, *self.names()}
+        own, seen = {*sent, *self.names()}, Projects(self.world, self.project, sent)
         steps = (s for s in of.steps if s.subject.partition("/")[0] in own or s.action == "LaunchNode")
         return Preview(
-            tuple(replace(s, text=self.veiled(s.text), why=self.veiled(s.why)) for s in steps),
-            tuple(map(self.veiled, (text for text in of.pending if not self._of_another(text)))),
-            tuple(map(self.veiled, (text for text in of.cautions if not self._of_another(text)))),
+            tuple(replace(s, text=seen.veiled(s.text), why=seen.veiled(s.why)) for s in steps),
+            tuple(map(seen.veiled, (text for text in of.pending if not seen._of_another(text)))),
+            tuple(map(seen.veiled, (text for text in of.cautions if not seen._of_another(text)))),
         )
 
     def veiled(self, text: str) -> str:
@@ -116,9 +117,12 @@ class Projects:
 
     def _foreign(self, word: str) -> bool:
         name = word.partition("/")[0]
-        if name in self.world.workloads:
-            return not self.sees(name)
-        return "/" in word and self.world.project_of.get(name, self.project) != self.project
+        if name in self.world.workloads or name in self.sent:
+            return not (name in self.sent or self.sees(name))
+        was = self.world.project_of.get(name, "")  # gone; of the default project it is not kept
+        if not was and "/" in word and not name.isdecimal():
+            was = DEFAULT_PROJECT
+        return was not in ("", self.project)
 
 
 def check_wanted(project: str, wanted: object) -> None:

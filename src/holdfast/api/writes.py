@@ -24,6 +24,7 @@ from holdfast.control import trial
 from holdfast.control.plane import Plane
 from holdfast.core import dependencies, differences, revise
 from holdfast.core.explain_scale import scale_of
+from holdfast.core.gateway import routes
 from holdfast.core.preview import Preview, preview, twin
 from holdfast.core.signals import SOURCES_MAX, true
 from holdfast.files.workload import Wanted, documents
@@ -180,6 +181,9 @@ def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Chan
     if problems:
         what = "a workload waits for what it cannot wait for"
         raise Refused(422, what, "nothing was changed; put `after` right", problems=problems)
+    if problems := list(routes.problems(world, workloads, of_project=bool(edge.who.project))):
+        hint = "nothing was changed; take other names, or ask an admin whose they are"
+        raise Refused(409, "gateways lead this to another project", hint, problems=problems)
     for each in wanted:
         match each:
             case Workload():

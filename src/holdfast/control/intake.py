@@ -96,8 +96,8 @@ class Intake:
         self._rates = rates
 
     def read(self, size: int, *, asked: bool = False) -> None:
-        """A message of so many bytes was read. What was `asked` for comes no quicker than its reader takes it,
-        and counts only for being short: nobody asked for a log in pieces of nothing."""
+        """A message of so many bytes was read. What was `asked` for comes no quicker than its reader takes
+        it, and counts only for being short: nobody asked for a log in pieces of nothing."""
         self._rates.bytes.take(max(0, BYTES_LEAST - size) if asked else max(BYTES_LEAST, size))
 
     @property

@@ -5,9 +5,10 @@ and not before. A process that outlived its replica (a stop that was lost in an 
 restored, a report that was wrong) would run on for as long as the link holds.
 
 The rule: every few beats a node names what it runs, by what it uses. A name that is not placed there twice
-in a row (once may be a report that is under way) is ordered to stop again: the node is sent its set, at most once
-a second however often it reports, and stops what that does not name. It is level-triggered, so nothing is remembered for longer than it is true.
-What still runs `PERSISTS_MS` later is a finding, which goes when it does.
+in a row (once may be a report that is under way) is ordered to stop again: the node is sent its set, at most
+once a second however often it reports, and stops what that does not name. It is level-triggered, so nothing
+is remembered for longer than it is true. What still runs `PERSISTS_MS` later is a finding, which goes when it
+does.
 
 Refused: asking each node for its inventory on a schedule of ours. It would come in bursts, and the beats
 have it already; comparing costs microseconds of those that report, and nothing of those that run what they

@@ -15,12 +15,11 @@ for that: 2,000 agents that are checked at once. Refused as well: a limit for al
 one stranger could then keep everybody out.
 """
 
-import ipaddress
 from collections.abc import Iterator
 from typing import Protocol
 
 from holdfast.model.units import Instant
-from holdfast.wire.address import read_address
+from holdfast.wire.address import counted_as
 
 HELLO_WITHIN_MS = 5_000
 FRAME_MAX = 64 << 10  # bytes
@@ -28,7 +27,6 @@ PER_ADDRESS = 2_000  # connections
 BYTES_PER_ADDRESS = 4 << 20  # of half messages
 MOST = 20_000  # connections, of all addresses
 BYTES_MOST = 64 << 20
-V6_PREFIX = 64
 
 
 class Stranger(Protocol):
@@ -57,7 +55,7 @@ class Strangers:
 
     def add(self, new: Stranger) -> bool:
         """False: there are too many, and all of them have said hello."""
-        address = _counted_as(new.ends[0])
+        address = counted_as(new.ends[0])
         if self._count.get(address, 0) >= PER_ADDRESS and not self._end_oldest(address):
             return False
         if len(self._all) >= MOST and not any(self._end_oldest(other) for other in list(self._silent)):
@@ -117,10 +115,3 @@ class Strangers:
         silent.pop(stranger, None)
         if not silent:
             self._silent.pop(address, None)
-
-
-def _counted_as(address: str) -> str:
-    found = read_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((found, V6_PREFIX), strict=False))
-    return str(found) if found is not None else address

@@ -11,6 +11,8 @@ import ipaddress
 REPLICA_PORTS = (20_000, 29_999)
 """Agents allot ports to replicas from this range, and control planes believe no other."""
 
+V6_PREFIX = 64
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -22,6 +24,14 @@ def read_address(text: str) -> Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
+
+
+def counted_as(address: str) -> str:
+    """As whose an address counts where machines are limited: a /64 of IPv6 is what one machine is given."""
+    found = read_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((found, V6_PREFIX), strict=False))
+    return str(found) if found is not None else address
 
 
 def is_loopback(host: str) -> bool:
