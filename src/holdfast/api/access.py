@@ -10,7 +10,7 @@ neighbour behind the same address.
 
 A stream goes on after its request was let in, so its token is looked up again, all the while and in the
 registry itself: the budget of failed attempts plays no part in it, or a client could keep a revoked token
-alive by bringing wrong ones. However many streams a token has, it is looked up once a second.
+alive by bringing wrong ones. However many streams a token has, it is looked up twice a second.
 
 There is no way in without a token, on loopback neither: other users of the machine, what runs on its nodes,
 web pages in its browsers and any service that fetches URLs for others reach loopback too. A web page cannot
@@ -34,8 +34,8 @@ from holdfast.wire.address import counted_as
 from holdfast.wire.identity import hashed
 
 BELIEVED_S = 5.0
-LOOK_AGAIN_S = 0.5  # at the token of a stream, and in the registry when it was not seen there
-STREAM_BELIEVED_S = 1.0  # for so long; so a stream ends within 1.5 s of its token, and a look-up
+LOOK_AGAIN_S = 0.25  # at the token of a stream, and in the registry when it was not seen there
+STREAM_BELIEVED_S = 0.5  # for so long; so a stream ends within a second of its token, look-up included
 TOKENS_KEPT = 1_024
 TOKEN_LENGTH_MAX = 512
 

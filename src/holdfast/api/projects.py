@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from holdfast.api import shapes
 from holdfast.api.problems import Refused, unknown
 from holdfast.core.preview import Preview
+from holdfast.core.quota import project_of
 from holdfast.model.workload import DEFAULT_PROJECT, Workload
 from holdfast.model.world import World
 
@@ -137,12 +138,20 @@ def check_wanted(project: str, wanted: object) -> None:
         raise Refused(403, what, "nothing was changed; leave out `project`")
 
 
-def check_name(project: str, old: Workload | None, new: Workload) -> None:
-    """A workload stays in its project."""
-    if old is None or old.project == new.project:
+def check_name(project: str, world: World, new: Workload) -> None:
+    """A workload stays in its project, and so does its name while anything of it may run: what that writes
+    and how it ends belongs to whoever applied it."""
+    old = world.workloads.get(new.name)
+    if old is None and not world.held.get(new.name):
         return
-    if project and old.project != project:
+    whose = project_of(world, new.name)
+    if whose == new.project:
+        return
+    if project and whose != project:
         hint = "names are unique in the fleet; nothing was changed: take another"
         raise Refused(409, f"the name {new.name} is taken", hint)
+    if old is None:
+        what = f"{new.name} of the project {whose} was deleted, and its replicas are still being stopped"
+        raise Refused(409, what, "nothing was changed; try again when they are gone")
     what = f"{new.name} is of the project {old.project} and stays there"
     raise Refused(409, what, f"nothing was changed; say `project: {old.project}`, or delete it first")

@@ -188,7 +188,7 @@ def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Chan
         match each:
             case Workload():
                 old = world.workloads.get(each.name)
-                projects.check_name(edge.who.project, old, each)
+                projects.check_name(edge.who.project, world, each)
                 yield _revised(old, revise.revise(old, each), now, actor)
             case Pool(name=name):
                 before = pools.applied(world, name)
