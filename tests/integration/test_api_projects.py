@@ -8,6 +8,7 @@ from holdfast.api import projects
 from holdfast.api.access import Access
 from holdfast.api.app import ROUTERS
 from holdfast.api.gate import Open
+from holdfast.api.problems import Refused
 from holdfast.api.projects import Projects
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
@@ -150,7 +151,7 @@ async def test_a_name_that_another_project_takes_over_does_not_show_what_was_bef
     async with served("n1", access=Access()) as api:
         _, vision, sound = await two_projects(api)
         answered(await api.client.delete("/v1/workloads/secret-thing", headers=sound), 200)
-        await until(lambda: not api.plane.world.of_workload.get("secret-thing"))
+        await until(lambda: not api.plane.world.held.get("secret-thing"))
         await apply(api, THEIRS.replace("theirs", "mine now"), vision)
         lines = await api.get("/v1/events?workload=secret-thing&limit=1000", headers=vision)
         assert {line["actor"] for line in lines if line["kind"] == "user"} == {"vision"}
@@ -249,3 +250,30 @@ async def test_a_service_takes_no_requests_of_one_of_another_project() -> None:
         changed = service.format("mine", "llama-70b")
         answered(await api.client.post("/v1/plan", content=changed, headers={**YAML, **vision}), 409)
         await apply(api, service.format("chat2", "llama-70b"), sound)
+
+
+def test_a_name_is_another_projects_until_nothing_of_it_runs() -> None:
+    """Else its last lines, and by them its logs, would be of whoever takes the name over."""
+    world = World()
+    world.project_of, world.held["db"] = {"db": "sound"}, {"db/0": None}
+    mine = Workload("db", Service(), project="vision")
+    for project, said in (("vision", "the name db is taken"), ("", "still being stopped")):
+        with pytest.raises(Refused, match=said):
+            projects.check_name(project, world, mine)
+    projects.check_name("sound", world, Workload("db", Service(), project="sound"))
+    world.held["db"] = {}
+    projects.check_name("vision", world, mine)
+
+
+async def test_a_project_pushes_out_others_no_further_than_its_priority() -> None:
+    async with served("n1", access=Access()) as api:
+        admin, vision, _ = await two_projects(api)
+        await apply(api, "kind: project\nname: vision\npriority: 10\n", admin)
+        for headers in (vision, {**admin, projects.HEADER: "vision"}):
+            refused = await apply(api, MINE + "priority: 11\n", headers, 403)
+            assert "has at most 10" in refused["detail"]
+        await apply(api, MINE + "priority: 10\n", vision)
+        await apply(api, "kind: project\nname: vision\npriority: 5\n", admin)
+        await apply(api, MINE.replace("replicas: 1", "replicas: 2") + "priority: 10\n", vision)
+        (shown,) = await api.get("/v1/projects", headers=vision)
+        assert shown["priority_max"] == 5

@@ -5,8 +5,9 @@ hashes of tokens are kept anywhere, and what was found in the registry is believ
 revoked token is refused soon and a busy client does not cost a look-up each time.
 
 Guessing a token of 256 bits is hopeless. What failed attempts can do is keep the registry busy; so each
-client has a small budget of them. A token that was good before is never held up by the failures of a
-neighbour behind the same address.
+client has a small budget of them. A good token is not held up by the failures of a neighbour behind the same
+address: one that was good before is believed, and another is looked for in a list of all, which is read at
+most once a second.
 
 A stream goes on after its request was let in, so its token is looked up again, all the while and in the
 registry itself: the budget of failed attempts plays no part in it, or a client could keep a revoked token
@@ -37,6 +38,7 @@ BELIEVED_S = 5.0
 LOOK_AGAIN_S = 0.25  # at the token of a stream, and in the registry when it was not seen there
 STREAM_BELIEVED_S = 0.5  # for so long; so a stream ends within a second of its token, look-up included
 TOKENS_KEPT = 1_024
+LISTED_FOR_S = 1.0
 TOKEN_LENGTH_MAX = 512
 
 FAILURES_MAX = 20.0  # in a row, from one client
@@ -87,6 +89,8 @@ class Access:
         self._clock = clock
         self._believed: OrderedDict[bytes, Believed] = OrderedDict()
         self._failures = Failures()
+        self._listed: frozenset[bytes] = frozenset()  # hashes of all tokens
+        self._listed_until = 0.0
 
     async def admit(self, request: Request, registry: Registry, least: Role) -> Admitted:
         """Who asks, and their role; Refused if it is not enough."""
@@ -117,13 +121,20 @@ class Access:
         known = self._believed.get(digest)
         if known is not None and now < known.until:
             return known.token
-        if known is None:
-            self._failures.check(client, now)
+        if known is None and self._failures.spent(client, now) and not await self._is_listed(digest, registry):
+            raise too_many()
         found = self._found(digest, await registry.find(digest), now)
         if found is None:
             self._failures.add(client, now)
             raise unauthorized("the token is not known, or was revoked", ask)
         return found.token
+
+    async def _is_listed(self, digest: bytes, registry: Registry) -> bool:
+        """Is it worth a look-up, whoever else tries what from the same address?"""
+        if (now := self._clock()) >= self._listed_until:
+            self._listed_until = now + LISTED_FOR_S
+            self._listed = frozenset([token.hash for token in await registry.tokens()])
+        return digest in self._listed
 
     def _found(self, digest: bytes, token: Token | None, now: float) -> Believed | None:
         """What the registry answered is remembered."""
@@ -167,12 +178,8 @@ class Failures:
     def __init__(self) -> None:
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client -> (used, when)
 
-    def check(self, client: str, now: float) -> None:
-        if self._now_used(client, now) > FAILURES_MAX - 1:
-            hint = "wait a moment, then look at the token"
-            raise Refused(
-                429, "too many failed attempts from your address", hint, headers={"Retry-After": "2"}
-            )
+    def spent(self, client: str, now: float) -> bool:
+        return self._now_used(client, now) > FAILURES_MAX - 1
 
     def add(self, client: str, now: float) -> None:
         used = self._now_used(client, now) + 1
@@ -194,6 +201,11 @@ def _secret(request: Request) -> str:
 
 def expired(token: Token) -> bool:
     return 0 < token.expires_at <= time.time_ns() // 1_000_000
+
+
+def too_many() -> Refused:
+    hint = "wait a moment, then look at the token"
+    return Refused(429, "too many failed attempts from your address", hint, headers={"Retry-After": "2"})
 
 
 def unauthorized(detail: str, hint: str) -> Refused:

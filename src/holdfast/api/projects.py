@@ -23,6 +23,7 @@ from holdfast.api import shapes
 from holdfast.api.problems import Refused, unknown
 from holdfast.core.preview import Preview
 from holdfast.core.quota import project_of
+from holdfast.model.project import Project
 from holdfast.model.workload import DEFAULT_PROJECT, Workload
 from holdfast.model.world import World
 
@@ -136,6 +137,15 @@ def check_wanted(project: str, wanted: object) -> None:
     if wanted.project != project:
         what = f"{wanted.name} names the project {wanted.project}, and the project is {project}"
         raise Refused(403, what, "nothing was changed; leave out `project`")
+
+
+def check_priority(quota: Project | None, old: Workload | None, new: Workload) -> None:
+    """A workload of a high priority pushes out those of other projects. What has it already keeps it."""
+    most = quota.priority if quota is not None else None
+    if most is None or new.priority <= most or (old is not None and old.priority >= new.priority):
+        return
+    what = f"{new.name} asks for the priority {new.priority}, and the project {new.project} has at most {most}"
+    raise Refused(403, what, "nothing was changed; an admin may raise it (kind: project)")
 
 
 def check_name(project: str, world: World, new: Workload) -> None:

@@ -298,6 +298,7 @@ class Project(Shape, frozen=True, gc=False):
     memory_mib_max: int | None = None
     gpu_milli_max: int | None = None
     month_micro_usd_max: Annotated[int | None, Meta(description="of 730 such hours")] = None
+    priority_max: Annotated[int | None, Meta(description="of its workloads")] = None
 
 
 class Audited(Shape, frozen=True, gc=False):

@@ -255,6 +255,7 @@ def projects_of(world: World, only: str) -> Iterator[shapes.Project]:
                 memory_mib_max=quota.memory_mib,
                 gpu_milli_max=quota.gpu_milli,
                 month_micro_usd_max=quota.month_micro_usd,
+                priority_max=quota.priority,
             )
 
 

@@ -189,6 +189,7 @@ def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Chan
             case Workload():
                 old = world.workloads.get(each.name)
                 projects.check_name(edge.who.project, world, each)
+                projects.check_priority(world.projects.get(each.project), old, each)
                 yield _revised(old, revise.revise(old, each), now, actor)
             case Pool(name=name):
                 before = pools.applied(world, name)

@@ -71,7 +71,7 @@ def explicit_offer(pool: PoolFields, offer: OfferForm) -> Offer:
 
 
 def project(form: ProjectFields) -> Project:
-    return Project(form.name, form.nodes, form.cpus, form.memory, form.gpus, form.month)
+    return Project(form.name, form.nodes, form.cpus, form.memory, form.gpus, form.month, form.priority)
 
 
 def workload(

@@ -126,6 +126,11 @@ class ProjectFields(Strict):
         description="dollars: what its replicas cost an hour, by their shares of their nodes, times 730; "
         "no limit",
     )
+    priority: Annotated[int | None, whole(0, 1000)] = Field(
+        None,
+        description="the highest that its workloads may have, since the higher may push out those of other "
+        "projects; no limit",
+    )
 
 
 class WorkloadFields(Strict):

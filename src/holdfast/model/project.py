@@ -16,6 +16,7 @@ class Project(msgspec.Struct, frozen=True):
     memory_mib: int | None = None
     gpu_milli: int | None = None
     month_micro_usd: MicroUsd | None = None  # at what they cost an hour, for HOURS_OF_A_MONTH
+    priority: int | None = None  # the highest of its workloads: the higher push out those of others
 
     @property
     def limited(self) -> bool:
