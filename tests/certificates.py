@@ -2,11 +2,20 @@
 
 import datetime
 import ipaddress
+from collections.abc import Iterable
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+
+def write(files: Iterable[Path], contents: Iterable[bytes]) -> None:
+    """For nobody else to read: a key that others can read is refused."""
+    for file, content in zip(files, contents, strict=True):
+        file.touch(0o600)
+        file.write_bytes(content)
 
 
 def self_signed(name: str) -> tuple[bytes, bytes]:

@@ -10,7 +10,6 @@ import resource
 import secrets
 import signal
 import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,28 +28,32 @@ from holdfast.adapters.stores import SqlStore, open_store, sqlite_path
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import Access
 from holdfast.api.app import close, create_app, finish
+from holdfast.api.edge import KnownBy
 from holdfast.api.token_limits import USUAL, TokenLimits
 from holdfast.control import authority as authority_of
 from holdfast.control import first_token as first_token_of
 from holdfast.control import mark
 from holdfast.control.authority import Authority
-from holdfast.control.certificates import Certificates, OwnCertificates
+from holdfast.control.certificates import OwnCertificates, Shown
 from holdfast.control.enrol import Enrolment
 from holdfast.control.front import front
 from holdfast.control.leaving import Leaving
 from holdfast.control.plane import LEADER_TTL_MS, Plane
-from holdfast.control.server import Server
 from holdfast.files.problem import FileProblem
 from holdfast.files.provider_profiles import HostFile, ProviderFile
 from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis
 from holdfast.model.world import World
-from holdfast.ports import private_folder
+from holdfast.ports import private_folder, secret_file
 from holdfast.ports.errors import Denied
 from holdfast.ports.provider import Closing, Join, Provider, Supervised
 from holdfast.ports.registry import Registry
+from holdfast.wire import certificates as certificate_files
+from holdfast.wire import pin
 from holdfast.wire.address import is_loopback, is_plain
+from holdfast.wire.certificates import Certificates
+from holdfast.wire.server import Server
 
 CLOSE_S = 5
 TOGETHER_S = 0.5
@@ -97,33 +100,52 @@ def check(settings: Settings) -> None:
         raise CannotStart("TLS needs both a certificate and a key", "give --tls-cert and --tls-key")
     if settings.certificate is not None and settings.key is not None:
         try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                settings.certificate, settings.key
-            )
+            certificate_files.check(settings.certificate, settings.key)
+        except secret_file.Exposed as error:
+            raise CannotStart(f"--tls-key: {error}", error.hint) from None
         except OSError as error:  # ssl's own are among them
             why = f"{settings.certificate} and {settings.key} cannot be used: {error.strerror or error}"
             raise CannotStart(why, "--tls-cert and --tls-key take PEM files that belong together") from None
     if settings.own_ca and (settings.certificate is not None or settings.insecure):
         other = "--tls-cert" if settings.certificate is not None else "--insecure"
         raise CannotStart(f"--own-ca and {other} are two ways to do it", "give one of them")
+    if _tls(settings) and settings.url.lower().startswith("http:"):
+        raise CannotStart(
+            f"--url {settings.url} is plain http, and it would listen with TLS",
+            f"--url https{settings.url[4:]}; or --insecure if the network is really your own",
+        )
 
 
 def _own_ca(settings: Settings) -> bool:
     """Others shall reach us, and nothing was said of how."""
-    beyond = not is_loopback(settings.host) or settings.url.startswith("https:")
+    beyond = not is_loopback(settings.host)
     return settings.own_ca or (beyond and settings.certificate is None and not settings.insecure)
 
 
-async def _certificates(settings: Settings, registry: Registry, url: str) -> Certificates | None:
+def _tls(settings: Settings) -> bool:
+    return _own_ca(settings) or settings.certificate is not None
+
+
+async def _certificates(settings: Settings, registry: Registry, url: str) -> Shown | None:
+    """With a certificate of files too there is an authority: nodes know us by it."""
+    if not _tls(settings):
+        return None
     try:
-        if settings.certificate is not None and settings.key is not None:
-            return Certificates(settings.certificate, settings.key)
-        if not _own_ca(settings):
-            return None
+        files = settings.certificate, settings.key
+        given = Certificates(files[0], files[1]) if files[0] is not None and files[1] is not None else None
         authority = Authority(await registry.secret(authority_of.SECRET, authority_of.made()))
-        return OwnCertificates(authority, settings.state / "ca", _hosts(settings, url))
+        return Shown(
+            authority, OwnCertificates(authority, settings.state / "ca", _hosts(settings, url)), given
+        )
     except OSError as error:
         raise CannotStart(f"no TLS: {error.strerror or error}", "give another --dir") from None
+
+
+def _known_by(certificates: Shown | None) -> KnownBy:
+    if certificates is None:
+        return KnownBy()
+    authority = certificates.authority
+    return KnownBy(authority.pem, authority.pin, everybody=certificates.given is None)
 
 
 def _hosts(settings: Settings, url: str) -> tuple[str, ...]:
@@ -141,17 +163,16 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     _check_length(settings)
     host_file = _provider_file(settings)
     _make(settings.state)
-    tls = _own_ca(settings) or settings.certificate is not None
     clock = HostClock()
     listener = _listen(settings)
-    url = settings.url or _url(settings, listener.getsockname()[1], tls=tls)
+    url = settings.url or _url(settings, listener.getsockname()[1])
     _is_there(settings)
     store, registry = await open_store(_database(settings))
     try:
         launch = await registry.secret("launch", secrets.token_bytes(32))
         fleet, behind = mark.fleet_of(launch), await _known(settings, store, mark.fleet_of(launch))
         certificates = await _certificates(settings, registry, url)
-        shown = (lambda: certificates.shown) if certificates is not None else frozenset[bytes]
+        shown = (lambda: certificates.hashes) if certificates is not None else frozenset[bytes]
         enrolment = Enrolment(registry, clock, launch, shown)
         providers = Providers(settings, enrolment, url, certificates, lambda: host_file.now.profiles)
         telemetry = Prometheus(lambda: host_file.now.telemetry)
@@ -252,16 +273,14 @@ async def _running(
     plane: Plane,
     listener: socket.socket,
     providers: "Providers",
-    certificates: Certificates | None,
+    certificates: Shown | None,
 ) -> AsyncIterator[None]:
-    own = certificates if certificates is not None and certificates.pin else None
     app = create_app(
         plane,
         access=Access(),
         limits=settings.limits,
         sink=AuditFile(settings.state / "audit.log"),
-        ca=own.ca if own else "",
-        ca_pin=own.pin if own else "",
+        authority=_known_by(certificates),
     )
     server = Server(
         uvicorn.Config(
@@ -313,7 +332,7 @@ class Providers:
         settings: Settings,
         enrolment: Enrolment,
         url: str,
-        certificates: Certificates | None = None,
+        certificates: Shown | None = None,
         profiles: Callable[[], Mapping[str, Profile]] = dict,
     ) -> None:
         self.settings, self.enrolment, self.url, self.profiles = settings, enrolment, url, profiles
@@ -356,10 +375,12 @@ class Providers:
                 await asyncio.gather(_closed(provider), return_exceptions=True)  # it was all for a look
 
     async def _credentials(self, node: str) -> Join:
-        certificate = self._certificates.ca if self._certificates is not None else ""
-        where = urlsplit(self.url)
+        """The token carries the pin of our authority, which outlives every certificate."""
+        where, token = urlsplit(self.url), self.enrolment.token_for(node)
         plain = is_plain(where.scheme, where.hostname or "")
-        return Join((self.url,), self.enrolment.token_for(node), certificate, insecure=plain)
+        if self._certificates is not None:
+            token = pin.with_pin(token, self._certificates.authority.pin)
+        return Join((self.url,), token, insecure=plain)
 
     async def supervise(self) -> None:
         """Agents that ended before their nodes did are started again."""
@@ -457,11 +478,11 @@ def _port_before(settings: Settings) -> int:
         return 0
 
 
-def _url(settings: Settings, port: int, *, tls: bool) -> str:
+def _url(settings: Settings, port: int) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     if settings.host in ("0.0.0.0", "::"):
         host = socket.getfqdn()
-    return f"{'https' if tls else 'http'}://{host}:{port}"
+    return f"{'https' if _tls(settings) else 'http'}://{host}:{port}"
 
 
 def _note(settings: Settings, url: str) -> None:

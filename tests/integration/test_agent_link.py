@@ -155,6 +155,7 @@ async def test_the_join_token_is_said_until_the_node_has_joined_and_when_it_is_a
 @lived
 async def test_a_token_file_that_has_gone_since_is_no_token(tmp_path: Path) -> None:
     file = tmp_path / "token"
+    file.touch(0o600)
     file.write_text("t1")
     words = ("--token", "", "--token-file", str(file))
     async with HubTwin() as hub, agent(tmp_path / "n1", hub.url, *words):

@@ -207,6 +207,7 @@ def test_the_token_of_a_gateway_goes_to_nobody_else(tmp_path: Path) -> None:
     home = tmp_path / ".holdfast-gateway"
     home.mkdir()
     (home / "admin-url").write_text("http://10.0.0.1:8081\n")
+    (home / "admin-token").touch(0o600)
     (home / "admin-token").write_text("hfg_x\n")
     empty: dict[str, str] = {}
     found = where.keeper_of_keys(folder=tmp_path, environment=empty)

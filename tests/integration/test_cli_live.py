@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import self_signed
+from tests import certificates
 from tests.cli_rig import Holdfast
 from tests.live_fleet import PATIENCE_S, running
 
@@ -326,8 +326,8 @@ def test_ctrl_c_is_the_usual_end_of_what_runs_until_it_is_told_to_end(
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """One that signed itself, for 127.0.0.1, and its key."""
     folder = tmp_path_factory.mktemp("tls")
-    for file, text in zip(("cert.pem", "key.pem"), self_signed("control plane"), strict=True):
-        (folder / file).write_bytes(text)
+    files = folder / "cert.pem", folder / "key.pem"
+    certificates.write(files, certificates.self_signed("control plane"))
     return folder / "cert.pem", folder / "key.pem"
 
 
@@ -339,6 +339,8 @@ def test_tokens_and_certificates_are_asked_for_and_explained(
     with running(folder, "serve", *tls) as said:
         assert said["url"].startswith("https://")
         trusting = ("--ca", certificate[0])
+        assert holdfast(folder, "status").code == 0, "by the authority in its folder"
+        (folder / "ca" / "ca.pem").unlink()
         told = holdfast(folder, "status")
         assert (told.code, "hint: give --ca FILE" in told.err) == (2, True)
         assert "not signed by anybody we trust" in told.err

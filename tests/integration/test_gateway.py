@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.gateway.settings import Service, Upstream
 from holdfast.model.gateway import Limits
-from tests.certificates import self_signed
+from tests.certificates import self_signed, write
 from tests.gateways import CHAT, SECRET, Engine, chat, engine, events, key, served, service, text_of, to_admin
 
 
@@ -204,8 +204,7 @@ async def test_upstream_stops_when_the_client_leaves(tmp_path: Path) -> None:
 
 async def test_tls_on_both_sides_and_sockets_of_this_machine(tmp_path: Path) -> None:
     certificate, secret_key, socket = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "engine.sock"
-    for file, content in zip((certificate, secret_key), self_signed("toy"), strict=True):
-        file.write_bytes(content)
+    write((certificate, secret_key), self_signed("toy"))
     async with engine("--unix", str(socket)) as _:
         inside = Service("toy", ("toy",), (Upstream(f"unix:{socket}"),))
         async with served(tmp_path / "in", inside, certificate=certificate, key=secret_key) as (first, _):

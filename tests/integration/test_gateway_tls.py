@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from holdfast.gateway.down import Down
-from tests.certificates import self_signed
+from tests.certificates import self_signed, write
 from tests.gateway_twins import Notes
 from tests.gateways import CHAT, SECRET, served, service
 from tests.planes import until
@@ -24,8 +24,7 @@ BODY = b"x" * 4_000_000
 def certified(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate, and its key."""
     files = tmp_path / "cert.pem", tmp_path / "key.pem"
-    for file, content in zip(files, self_signed("toy"), strict=True):
-        file.write_bytes(content)
+    write(files, self_signed("toy"))
     return files
 
 

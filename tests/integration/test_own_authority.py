@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.control.authority import Authority, made
-from holdfast.control.server import HANDSHAKE_S
 from holdfast.wire import pin
+from holdfast.wire.server import HANDSHAKE_S
 from tests.cli_rig import Holdfast
 from tests.live_fleet import PATIENCE_S, running
 

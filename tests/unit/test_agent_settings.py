@@ -132,8 +132,26 @@ def test_the_token_of_a_file_is_needed_until_the_node_has_joined(tmp_path: Path)
     with pytest.raises(Unusable, match="cannot be read"):
         join_token(told, joined=False)
     assert join_token(told, joined=True) == ""
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text("from the file\n")
     assert join_token(told, joined=False) == "from the file"
+
+
+def test_a_token_file_that_others_could_read_is_refused_until_the_node_has_joined(tmp_path: Path) -> None:
+    """Afterwards it is of no use, and a restart must not fail by it."""
+    told = read((*JOIN, "--token-file", str(tmp_path / "token")), {})
+    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "token").chmod(0o644)
+    with pytest.raises(Unusable, match="has the mode 0644") as problem:
+        join_token(told, joined=False)
+    assert problem.value.hint.startswith(f"chmod 600 {tmp_path / 'token'}")
+    assert join_token(told, joined=True) == ""
+
+
+@pytest.mark.parametrize("token", ["hfj_a.", "hfj_a.0a0a", "hfj_a.nonsense"])
+def test_a_join_token_that_was_cut_is_not_taken_for_one_without_a_pin(token: str) -> None:
+    with pytest.raises(Unusable, match="not whole"):
+        join_token(read((*JOIN, "--token", token), {}), joined=False)
 
 
 def test_what_runs_here_does_not_inherit_the_token() -> None:

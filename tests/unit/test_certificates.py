@@ -1,17 +1,22 @@
 """The certificate of a control plane while it runs, its authority, and the pin by which that is known."""
 
 import contextlib
+import re
 import socket
 import ssl
 import threading
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from structlog.testing import capture_logs
 
 from holdfast.control.authority import Authority, made
-from holdfast.control.certificates import Certificates, OwnCertificates, fingerprint
+from holdfast.control.certificates import OwnCertificates, Shown
+from holdfast.ports import secret_file
 from holdfast.wire import pin
-from tests.certificates import self_signed
+from holdfast.wire.certificates import Certificates, fingerprint
+from tests.certificates import self_signed, write
 
 HOSTS = ("cp1.example.org", "127.0.0.1")
 
@@ -21,6 +26,10 @@ def shown(context: ssl.SSLContext, ca: str = "") -> bytes:
     client = ssl.create_default_context(cadata=ca) if ca else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not ca:
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    return met(context, client)
+
+
+def met(context: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
     here, there = socket.socketpair()
 
     def serve() -> None:
@@ -38,8 +47,7 @@ def shown(context: ssl.SSLContext, ca: str = "") -> bytes:
 
 def written(folder: Path, name: str) -> tuple[Path, Path]:
     files = folder / "cert.pem", folder / "key.pem"
-    for file, content in zip(files, self_signed(name), strict=True):
-        file.write_bytes(content)
+    write(files, self_signed(name))
     return files
 
 
@@ -83,10 +91,119 @@ def test_one_of_our_own_authority_is_good_for_its_names_and_renewed(tmp_path: Pa
     assert certificates.renew()
     after = shown(certificates.context, authority.pem)
     assert before != after
-    assert certificates.ca == authority.pem
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "ca").iterdir()} == {0o600}
     with pytest.raises(ssl.SSLCertVerificationError):
         shown(certificates.context, Authority(made()).pem)
+
+
+def test_who_has_the_pin_is_shown_our_own_beside_one_of_files(tmp_path: Path) -> None:
+    """A publicly signed certificate that is introduced later locks out nobody."""
+    authority = Authority(made())
+    own = OwnCertificates(authority, tmp_path / "ca", ("cp1.example.org",))
+    given = Certificates(*written(tmp_path, "public"))
+    both = Shown(authority, own, given)
+    world, fleet = shown(both.context), met(both.context, pin.context(authority.pem))
+    assert {fingerprint(world), fingerprint(fleet)} == both.hashes
+    assert world != fleet
+    written(tmp_path, "renewed")
+    given.look()
+    assert own.renew()
+    assert shown(both.context) != world
+    assert met(both.context, pin.context(authority.pem)) != fleet
+
+
+def test_whoever_has_the_pin_is_told_from_another_fleet_and_asks_for_no_host_name(tmp_path: Path) -> None:
+    """A machine may be reached by an address that its control plane knows nothing of."""
+    authority = Authority(made())
+    own = OwnCertificates(authority, tmp_path / "ca", ("cp1.example.org",))
+    met(own.context, pin.context(authority.pem))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        met(own.context, pin.context(Authority(made()).pem))
+
+
+def test_a_key_that_others_can_read_is_not_taken_at_the_start_nor_later(tmp_path: Path) -> None:
+    certificate, key = written(tmp_path, "first")
+    key.chmod(0o644)
+    with pytest.raises(secret_file.Exposed):
+        Certificates(certificate, key)
+    key.chmod(0o600)
+    certificates = Certificates(certificate, key)
+    before = shown(certificates.context)
+    written(tmp_path, "second")
+    key.chmod(0o644)
+    certificates.look()
+    assert shown(certificates.context) == before
+    key.chmod(0o600)
+    certificates.look()
+    assert shown(certificates.context) != before
+
+
+def test_a_key_with_a_passphrase_is_refused_and_not_asked_for_on_the_terminal(tmp_path: Path) -> None:
+    certificate, key = written(tmp_path, "first")
+    found = serialization.load_pem_private_key(key.read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"x")
+    key.write_bytes(
+        found.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
+    )
+    with pytest.raises(ssl.SSLError):
+        Certificates(certificate, key)
+
+
+def test_another_authority_than_the_folder_had_is_told(tmp_path: Path) -> None:
+    """The database was put back from before it had one: nobody would know why the nodes stay away."""
+    before, now = Authority(made()), Authority(made())
+    OwnCertificates(before, tmp_path / "ca", HOSTS)
+    with capture_logs() as told:
+        OwnCertificates(before, tmp_path / "ca", HOSTS)
+        assert told == []
+        OwnCertificates(now, tmp_path / "ca", HOSTS)
+    assert [(each["log_level"], each["before"], each["now"]) for each in told] == [
+        ("error", before.pin, now.pin)
+    ]
+
+
+# what an attacker answers to the one question that is asked before anybody is trusted
+
+
+def answered(answer: bytes, known: str) -> str:
+    return pin._checked(b"HTTP/1.1 200 OK\r\n\r\n" + answer, known)
+
+
+def test_a_certificate_of_the_right_key_with_other_dates_is_not_kept() -> None:
+    """The pin is of the key, so somebody in between could send one that nobody would trust later."""
+    authority = Authority(made())
+    der = ssl.PEM_cert_to_DER_cert(authority.pem)
+    ends = re.findall(rb"\d{12}Z", der)[1]
+    forged = ssl.DER_cert_to_PEM_cert(der.replace(ends, b"20" + ends[2:]))
+    assert pin.pin_of(forged) == authority.pin
+    with pytest.raises(pin.Untrusted, match="changed on the way"):
+        answered(forged.encode(), authority.pin)
+    assert answered(authority.pem.encode(), authority.pin) == authority.pem
+
+
+def test_of_several_certificates_only_the_one_of_the_pin_counts() -> None:
+    ours, theirs = Authority(made()), Authority(made())
+    assert answered((ours.pem + theirs.pem).encode(), ours.pin) == ours.pem
+    with pytest.raises(pin.Untrusted, match="another fleet, or somebody in between"):
+        answered((theirs.pem + ours.pem).encode(), ours.pin)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"nonsense",
+        b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://elsewhere/ca.pem\r\n\r\n",
+        b"HTTP/1.1 404 Not Found\r\n\r\n-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----",
+        b"HTTP/1.1 200 OK\r\n\r\n-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * pin.ANSWER_MAX,
+    ],
+    ids=["nothing", "nonsense", "a redirect", "a refusal", "no certificate", "too much"],
+)
+def test_an_answer_that_is_no_authority_is_none(answer: bytes) -> None:
+    """A redirect is not followed: where it leads, nobody vouches for."""
+    with pytest.raises(pin.Untrusted):
+        pin._checked(answer, Authority(made()).pin)
 
 
 def test_an_authority_that_is_read_again_is_the_same_and_another_is_not() -> None:

@@ -23,6 +23,7 @@ def note(folder: Path, url: str, token: str = "") -> None:
     (folder / ".holdfast").mkdir()
     (folder / ".holdfast" / "url").write_text(f"{url}\n")
     if token:
+        (folder / ".holdfast" / "token").touch(0o600)
         (folder / ".holdfast" / "token").write_text(f"{token}\n")
 
 
@@ -54,6 +55,50 @@ def test_the_token_of_a_folder_goes_to_no_other_machine(tmp_path: Path) -> None:
     both = "https://here.example:7700,https://there.example"
     assert where.server(both, folder=tmp_path, environment={}).token == ""
     assert where.server("http://localhost:1", folder=tmp_path, environment={}).token == "secret"
+
+
+def test_a_token_that_others_could_read_is_not_sent_and_what_helps_is_said(
+    tmp_path: Path, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note(tmp_path, "http://127.0.0.1:1", "secret")
+    (tmp_path / ".holdfast" / "token").chmod(0o644)
+    monkeypatch.chdir(tmp_path)
+    told = holdfast("status")
+    assert told.code == 2
+    assert "has the mode 0644" in told.err
+    assert "hint: chmod 600 " in told.err
+    assert where.server(token="another", folder=tmp_path, environment={}).token == "another"
+
+
+PIN = "sha256:" + "0a" * 32
+
+
+def test_a_token_brings_its_pin_along_and_goes_over_the_wire_without_it(tmp_path: Path) -> None:
+    given = f"hf_secret.{'0a' * 32}"
+    found = where.server("https://there.example", given, folder=tmp_path, environment={})
+    assert (found.token, found.pin) == ("hf_secret", PIN)
+    named = where.server("https://there.example", given, "ca.pem", folder=tmp_path, environment={})
+    assert (named.token, named.pin, named.ca) == ("hf_secret", "", "ca.pem")
+
+
+@pytest.mark.parametrize("token", ["hf_secret.", "hf_secret.0a0a", f"hf_secret.{'0a' * 32}0", "hf.secret"])
+def test_a_token_that_was_cut_is_not_taken_for_one_without_a_pin(tmp_path: Path, token: str) -> None:
+    with pytest.raises(BadAddress, match="not whole") as error:
+        where.server("https://there.example", token, folder=tmp_path, environment={})
+    assert error.value.hint == "copy all of it"
+
+
+def test_the_authority_of_the_fleet_is_known_by_itself_and_one_that_was_given_by_the_host(
+    tmp_path: Path,
+) -> None:
+    note(tmp_path, "https://there.example", "secret")
+    (tmp_path / ".holdfast" / "ca.pem").touch()
+    found = where.server(folder=tmp_path, environment={})
+    assert (found.authority, found.ca) == ("", str(tmp_path / ".holdfast" / "ca.pem"))
+    (tmp_path / ".holdfast" / "ca").mkdir()
+    (tmp_path / ".holdfast" / "ca" / "ca.pem").touch()
+    found = where.server(folder=tmp_path, environment={})
+    assert (found.authority, found.ca) == (str(tmp_path / ".holdfast" / "ca" / "ca.pem"), "")
 
 
 def test_files_of_somebody_else_are_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from holdfast.files import gateway as files
 from holdfast.files.problem import FileProblem
 from holdfast.gateway import settings
 from holdfast.model.gateway import Limits
-from tests.certificates import self_signed
+from tests.certificates import self_signed, write
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGEST = "ab" * 32
@@ -256,12 +256,14 @@ def test_the_example_is_good(capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 def test_a_certificate_must_belong_to_its_key(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.pem", "a.key", "b.pem", "b.key")]
-    for path, content in zip(paths, (*self_signed("a"), *self_signed("b")), strict=True):
-        path.write_bytes(content)
+    write(paths, (*self_signed("a"), *self_signed("b")))
     good = f"tls: {{ certificate: {paths[0]}, key: {paths[1]} }}\nupstream_ca: {paths[2]}"
     assert parsed(good).certificate == paths[0]
     with pytest.raises(FileProblem, match="expected a certificate and its key"):
         parsed(good.replace("a.key", "b.key"))
+    paths[1].chmod(0o644)
+    with pytest.raises(FileProblem, match=f"chmod 600 {paths[1]}"):
+        parsed(good)
 
 
 def test_what_could_not_work_is_told_before_it_starts(tmp_path: Path) -> None:

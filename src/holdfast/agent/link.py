@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import os
 import ssl
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,6 +23,7 @@ CONNECT_S = 3.0
 UPGRADE_S = 5.0
 HEAD_MAX = 8 << 10
 UNSENT_HIGH = 256 << 10  # bytes that wait: from here on logs do
+OUT_OF_TIME = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 TRY_LATER = frozenset({408, 425, 429})  # of the answers that blame the one who asks
 
 
@@ -213,8 +215,7 @@ async def connect(url: Url, tls: ssl.SSLContext | None, listener: Listener) -> L
     except TimeoutError:
         raise NoLink(f"no connection within {CONNECT_S:g} s") from None
     except ssl.SSLCertVerificationError as error:
-        why = f"its certificate is not trusted: {error.verify_message}"
-        raise NoLink(why, "name the authority that signed it: --ca FILE") from None
+        raise _untrusted(error) from None
     except ssl.SSLError as error:
         raise NoLink(f"no TLS there: {error.reason or error}") from None
     except OSError as error:
@@ -238,6 +239,15 @@ async def connect(url: Url, tls: ssl.SSLContext | None, listener: Listener) -> L
         link.close(str(problem), at_once=True)
         raise problem
     return link
+
+
+def _untrusted(error: ssl.SSLCertVerificationError) -> NoLink:
+    """A clock that is wrong may be put right any minute (the first after a boot): it is tried again."""
+    why = f"its certificate is not trusted: {error.verify_message}"
+    if error.verify_code in OUT_OF_TIME:
+        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        return NoLink(f"{why}. Is the clock of this machine right? It says {now} UTC")
+    return NoLink(why, "name the authority that signed it: --ca FILE, or --ca-pin if it is the fleet's own")
 
 
 def tls_context(ca: str, *, insecure: bool) -> ssl.SSLContext:

@@ -18,8 +18,9 @@ import msgspec
 from holdfast.agent.home import Unusable
 from holdfast.agent.machine_facts import host_name
 from holdfast.model.place import Place
+from holdfast.ports import secret_file
 from holdfast.wire.address import is_loopback, is_plain, usual_scheme
-from holdfast.wire.pin import read_pin
+from holdfast.wire.pin import is_damaged, read_pin
 
 TOKEN_VARIABLE = "HOLDFAST_JOIN_TOKEN"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -251,13 +252,22 @@ def _state(environment: Mapping[str, str]) -> Path:
 
 def join_token(settings: Settings, *, joined: bool) -> str:
     """A node that has joined proves itself with its key: then the file may be gone."""
+    token = _join_token(settings, joined=joined)
+    if is_damaged(token):
+        raise Unusable("the join token is not whole: what is behind its dot is no pin", "copy all of it")
+    return token
+
+
+def _join_token(settings: Settings, *, joined: bool) -> str:
     if settings.token_file is None:
         return settings.token
     try:
-        return settings.token_file.read_text(encoding="utf-8").strip()
+        return secret_file.read(settings.token_file)
     except (OSError, UnicodeDecodeError) as error:
         if joined:
             return ""
+        if isinstance(error, secret_file.Exposed):
+            raise Unusable(f"the token file {error}", error.hint) from None
         why = getattr(error, "strerror", None) or error
         raise Unusable(
             f"the token file {settings.token_file} cannot be read: {why}", "check --token-file"

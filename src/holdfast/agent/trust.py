@@ -2,7 +2,9 @@
 
 The file of `--ca` if one is given, any certificate with `--insecure`. Else the authority of the fleet itself,
 if a pin for it came with the join token or with `--ca-pin`: its certificate is fetched once, checked against
-the pin and kept in the node's folder, so that later starts need neither. Else what the system trusts.
+the pin and kept in the node's folder, so that later starts need neither. A control plane then has to be of
+that authority, under whatever name it is reached; that others vouch for it changes nothing. Else what the
+system trusts.
 """
 
 import asyncio
@@ -31,7 +33,7 @@ class Trust:
             return None
         if self._context is None:
             pem = "" if self._settings.insecure else await self._authority(url)
-            self._context = ssl.create_default_context(cadata=pem) if pem else tls_for(self._settings)
+            self._context = pin.context(pem) if pem else tls_for(self._settings)
         return self._context
 
     async def _authority(self, url: Url) -> str:
@@ -39,6 +41,9 @@ class Trust:
         kept, wanted = self._home.read(KEPT), self._pin()
         if kept and _is(kept, wanted):
             return kept + "\n"
+        if kept and not wanted:
+            why = f"the certificate of the fleet's authority in {self._home.path / KEPT} is damaged"
+            raise NoLink(why, "start it once with --ca-pin: holdfast token create --role join shows it")
         if not wanted:
             return ""
         try:
@@ -57,10 +62,12 @@ class Trust:
 
 
 def _is(pem: str, wanted: str) -> bool:
+    """Damaged, it is fetched anew if there is a pin."""
     try:
-        return not wanted or pin.pin_of(pem) == wanted
+        found = pin.pin_of(pem)
     except ValueError:
         return False
+    return not wanted or found == wanted
 
 
 def tls_for(settings: Settings) -> ssl.SSLContext:

@@ -111,7 +111,7 @@ class Access:
         if len(secret) > TOKEN_LENGTH_MAX:
             raise unauthorized("this is no token of ours", ask)
         client = client_of(request)
-        token = await self._find(hashed(pin.split(secret)[0]), registry, counted_as(client), ask)
+        token = await self._find(hashed(secret), registry, counted_as(client), ask)
         if expired(token):
             raise Expired(Admitted.by(token, client), ask)
         return token
@@ -194,9 +194,9 @@ class Failures:
 
 
 def _secret(request: Request) -> str:
-    """What was brought; empty: nothing that could be a token."""
+    """What was brought; empty: nothing that could be a token. A pin behind it is for whoever brought it."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    return secret.strip() if scheme.lower() == "bearer" else ""
+    return pin.split(secret)[0] if scheme.lower() == "bearer" else ""
 
 
 def expired(token: Token) -> bool:

@@ -31,7 +31,7 @@ from holdfast.api import (
     writes,
 )
 from holdfast.api.access import Access
-from holdfast.api.edge import Edge
+from holdfast.api.edge import Edge, KnownBy
 from holdfast.api.gate import Open
 from holdfast.api.token_limits import USUAL, TokenLimits
 from holdfast.control.plane import Plane
@@ -90,12 +90,11 @@ def create_app(
     access: Access,
     limits: TokenLimits = USUAL,
     sink: Sink | None = None,
-    ca: str = "",
-    ca_pin: str = "",
+    authority: KnownBy | None = None,
 ) -> FastAPI:
     """`sink`: where the audit log goes besides the registry."""
     app = Api()
-    app.state.edge = Edge(plane, access, limits, sink, ca, ca_pin)
+    app.state.edge = Edge(plane, access, limits, sink, authority)
     return app
 
 

@@ -50,6 +50,19 @@ class Writing:
         self.lock.release()
 
 
+class KnownBy(msgspec.Struct, frozen=True):
+    """Our own authority, by which nodes and others with a pin know us. Empty: we have no TLS."""
+
+    ca: str = ""  # its certificate
+    pin: str = ""
+    everybody: bool = True  # the certificate that we show to all is by it, and not one of files
+
+    def pin_for(self, role: Role) -> str:
+        """Where we show the world another certificate, there may be a proxy that ends TLS before us: people
+        and gateways may come through it. Agents cannot (`control.enrol`)."""
+        return self.pin if self.everybody or role is Role.JOIN else ""
+
+
 class Edge:
     def __init__(
         self,
@@ -57,11 +70,10 @@ class Edge:
         access: Access,
         limits: TokenLimits = USUAL,
         sink: Sink | None = None,
-        ca: str = "",
-        ca_pin: str = "",
+        authority: KnownBy | None = None,
     ) -> None:
         self.plane, self.access = plane, access
-        self.ca, self.ca_pin = ca, ca_pin  # the certificate of our own authority, if we have one
+        self.authority = authority or KnownBy()
         self.who = Admitted(Role.READ, "")  # of the request that is served: see `edge_in`
         self.audit = AuditLog(plane.registry, plane.name, plane.clock.wall, sink, plane.audit_dropped)
         self.rates = Rates(limits.requests_per_s)

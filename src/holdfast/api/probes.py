@@ -28,14 +28,14 @@ async def readyz(plane: ThisPlane) -> Response:
     return give(_health(plane))
 
 
-@router.get("/ca.pem", summary="Who vouches for it?", **gives_text("its own authority's certificate", 404))
+@router.get("/ca.pem", summary="Its authority", **gives_text("the certificate of its authority", 404))
 async def ca(edge: ThisEdge) -> Response:
-    """For agents and people with a pin (`holdfast token create`), who check it before they trust it. 404: its
-    certificate is one that was given to it."""
-    if not edge.ca:
-        hint = "trust whoever signed its certificate: --ca FILE"
+    """For agents and people with a pin (`holdfast token create`), who check it before they trust it. 404: it
+    has no TLS."""
+    if not edge.authority.ca:
+        hint = "where a proxy ends TLS, trust whoever signed its certificate: --ca FILE"
         raise Refused(404, "this control plane has no certificate authority of its own", hint)
-    return Response(edge.ca, headers={"Content-Type": "application/x-pem-file"})
+    return Response(edge.authority.ca, headers={"Content-Type": "application/x-pem-file"})
 
 
 @counts.get("/metrics", summary="Counters, for Prometheus", **gives_text("in its text format"))

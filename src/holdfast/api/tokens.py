@@ -71,7 +71,7 @@ async def make_token(request: Request, edge: ThisEdge, actor: ThisActor, body: T
     )
     await plane.registry.add(token)
     await _record(edge, TokenMade(at=plane.now(), token=token.id, what=_in_words(token), actor=actor))
-    return give(shapes.TokenMade(token.id, secret, role.value, edge.ca_pin))
+    return give(shapes.TokenMade(token.id, secret, role.value, edge.authority.pin_for(role)))
 
 
 @router.delete("/{id}", summary="Revoke a token", **gives(shapes.Done, "it is of no use any more", 404))

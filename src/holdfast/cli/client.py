@@ -13,6 +13,7 @@ import ssl
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -21,6 +22,7 @@ import msgspec
 
 from holdfast.api import shapes
 from holdfast.cli.where import Server, is_plain_http, stays_here
+from holdfast.wire import pin
 from holdfast.wire.causes import said_by_the_system
 
 T = TypeVar("T")
@@ -37,6 +39,10 @@ REACH_GATEWAY_HINT = "is it running? start it with: holdfast gateway; --url name
 TOKEN_HINT = (
     "give one with --token TOKEN or in $HOLDFAST_TOKEN, or name the --dir of the control plane in"
     " $HOLDFAST_DIR; an admin makes others: holdfast token create"
+)
+UNTRUSTED_HINT = (
+    "is this the control plane of that token? Where a proxy ends TLS before it, leave out what is behind the"
+    " dot of the token"
 )
 GATEWAY_TOKEN_HINT = "give it with --token TOKEN: it is in the file admin-token of the gateway's folder"
 KEEP_ALIVE = [
@@ -73,6 +79,7 @@ class Client:
         self.base = server.urls[0]
         self.timeout = httpx.Timeout(answer_s, connect=connect_s)
         self._sessions: dict[str, httpx.Client] = {}
+        self._authority = ""  # of the fleet, once it was fetched
 
     def close(self) -> None:
         for session in self._sessions.values():
@@ -191,15 +198,19 @@ class Client:
             except httpx.HTTPError as error:
                 raise lost(error, is_gateway=self.server.is_gateway) from None
 
-    def unreached(self, error: httpx.HTTPError) -> Unanswered:
+    def unreached(self, error: httpx.HTTPError | OSError) -> Unanswered:
         where = self.server.called if self.server.is_gateway else ", ".join(self.server.urls)
         here = all(stays_here(url) for url in self.server.urls)
         hint = REACH_HINT if here else REACH_THERE_HINT
         hint = REACH_GATEWAY_HINT if self.server.is_gateway else hint
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            return Unanswered(
-                [f"the certificate of {where} is not signed by anybody we trust"], "give --ca FILE", 495
-            )
+            why = f"the certificate of {where} is not signed by anybody we trust"
+            if "not yet valid" in str(error) or "has expired" in str(error):
+                now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+                why = f"the certificate of {where} is not valid at {now} UTC, which the clock here says"
+                return Unanswered([why], "is the clock right? If it is, the certificate must be renewed", 495)
+            hint = "give --ca FILE, or a token with its pin (all that holdfast token create prints)"
+            return Unanswered([why], hint, 495)
         return Unanswered([f"cannot connect to {where}: {_why(error)}"], hint)
 
     def headers(self, url: str) -> dict[str, str]:
@@ -209,25 +220,43 @@ class Client:
             return project
         return {"Authorization": f"Bearer {self.server.token}", **project}
 
+    def trust(self, url: str) -> ssl.SSLContext | bool:
+        """Loading the certificates of the system takes longer than a request, so only where it is needed."""
+        server = self.server
+        if url.startswith("http:") or server.insecure:
+            return False
+        try:
+            if not server.ca and (server.pin or server.authority):
+                return pin.context(self.authority(url) or Path(server.authority).read_text())
+            return ssl.create_default_context(cafile=server.ca or None)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", "") or error
+            raise Unanswered(
+                [f"{server.ca or server.authority}: expected certificates, got: {why}"], "--ca FILE", 495
+            ) from None
+
+    def authority(self, sent_to: str = "") -> str:
+        """The certificate of the fleet's authority, by its pin, from the first control plane that answers."""
+        trouble: OSError | None = None
+        for place in map(urlsplit, (*self.server.urls, sent_to) if self.server.pin else ()):
+            if self._authority or place.scheme != "https":
+                continue
+            try:
+                self._authority = pin.fetch(place.hostname or "", place.port or 443, self.server.pin)
+            except pin.Untrusted as error:
+                raise Unanswered([f"{place.geturl()}: {error}"], UNTRUSTED_HINT, 495) from None
+            except OSError as error:
+                trouble = error
+        if trouble is not None and not self._authority:
+            raise self.unreached(trouble)
+        return self._authority
+
     def _session(self, url: str) -> httpx.Client:
         where = origin(url)
         if where not in self._sessions:
-            transport = httpx.HTTPTransport(verify=trust(self.server, where), socket_options=KEEP_ALIVE)
+            transport = httpx.HTTPTransport(verify=self.trust(where), socket_options=KEEP_ALIVE)
             self._sessions[where] = httpx.Client(transport=transport, trust_env=False, timeout=self.timeout)
         return self._sessions[where]
-
-
-def trust(server: Server, url: str) -> ssl.SSLContext | bool:
-    """Loading the certificates of the system takes longer than a request, so only where it is needed."""
-    if url.startswith("http:"):
-        return False
-    if server.insecure:
-        return False
-    try:
-        return ssl.create_default_context(cafile=server.ca or None)
-    except OSError as error:
-        why = f"{server.ca}: expected certificates, got: {error.strerror or error}"
-        raise Unanswered([why], "--ca FILE", 495) from None
 
 
 def origin(url: str) -> str:

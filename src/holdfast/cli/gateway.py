@@ -30,6 +30,9 @@ def gateway(
     token: Annotated[
         str, typer.Option("--token", metavar="TOKEN", help="Of the role gateway, or $HOLDFAST_TOKEN.")
     ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", metavar="FILE", help="A file with it.")
+    ] = None,
     ca: Annotated[
         str, typer.Option("--ca", metavar="FILE", help="Who vouches for the control plane (PEM).")
     ] = "",
@@ -68,7 +71,7 @@ def gateway(
     """Run a gateway until SIGINT or SIGTERM."""
     import msgspec
 
-    behind = _behind(control, token, ca, name, insecure=insecure)
+    behind = _behind(control, _read(token, token_file), ca, name, insecure=insecure)
     wanted = _settings(config, dir.absolute(), alone=behind is None)
     given = {"port": port, "admin_port": admin_port, "workers": workers}
     wanted = msgspec.structs.replace(
@@ -179,11 +182,7 @@ def _told(state: Path) -> Iterator[None]:
     except Damaged as error:
         say.fail([str(error)], "put it back from a copy, or move it away to begin without it", say.FAILED)
     except Denied as error:
-        say.fail(
-            [str(error)],
-            "give a token of the role gateway with --token (holdfast token create --role gateway)",
-            say.FAILED,
-        )
+        say.fail([str(error)], error.hint, say.FAILED)
     except OSError as error:
         say.fail([f"{state} cannot be used: {error.strerror}"], "give another --dir", say.FAILED)
 
@@ -191,13 +190,15 @@ def _told(state: Path) -> Iterator[None]:
 def _behind(control: str, token: str, ca: str, name: str, *, insecure: bool) -> "Behind | None":
     import ssl
 
-    from holdfast.cli.where import BadAddress, PlainHttp, server
+    from holdfast.cli.where import BadAddress, BadToken, PlainHttp, server
     from holdfast.gateway.behind import Behind
 
     if not control:
         return None
     try:
         found = server(control, token, ca, insecure)
+    except BadToken as error:
+        say.fail([str(error)], error.hint)
     except BadAddress as error:
         hint = error.hint if isinstance(error, PlainHttp) else "--control http://127.0.0.1:7700"
         say.fail([f"--control: {error}"], hint)
@@ -205,4 +206,20 @@ def _behind(control: str, token: str, ca: str, name: str, *, insecure: bool) -> 
         ssl.create_default_context(cafile=found.ca or None)
     except OSError as error:
         say.fail([f"--ca {found.ca}: expected certificates, got: {error.strerror or error}"], "--ca FILE")
-    return Behind(found.urls, found.token, found.ca, name)
+    return Behind(found.urls, found.token, found.ca, name, found.authority, found.pin)
+
+
+def _read(token: str, file: Path | None) -> str:
+    from holdfast.ports import secret_file
+
+    if file is None:
+        return token
+    if token:
+        say.fail(["--token and --token-file say the same thing twice"], "give one of them")
+    try:
+        return secret_file.read(file)
+    except secret_file.Exposed as error:
+        say.fail([f"--token-file: {error}"], error.hint)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        say.fail([f"--token-file: {file} cannot be read: {why}"], "look at --token-file")

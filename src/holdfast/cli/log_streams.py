@@ -80,7 +80,7 @@ class Reading:
         return Unanswered([text for error in self.failed for text in error.errors], hint)
 
     def _session(self) -> httpx.AsyncClient:
-        verify = client.trust(self.api.server, self.api.base)
+        verify = self.api.trust(self.api.base)
         transport = httpx.AsyncHTTPTransport(verify=verify, socket_options=client.KEEP_ALIVE)
         return httpx.AsyncClient(transport=transport, trust_env=False)
 

@@ -9,7 +9,6 @@ import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -48,8 +47,8 @@ def login(
     if (folder / "holdfast.db").exists():
         say.fail([f"a control plane keeps its own files in {folder}"], "give another --dir")
     try:
-        secret, authority = _given(url, ca_pin, ca)
-        server = where.server(url, secret, "", insecure, environment={}, folder=Path("/"))
+        secret, authority = _given(url, ca_pin, ca, insecure=insecure)
+        server = where.server(url, secret, ca, insecure, environment={}, folder=Path("/"))
         role = _checked(server, authority)
         _keep(folder, server, authority)
     except where.BadAddress as error:
@@ -64,19 +63,20 @@ def login(
         print(f"{folder} remembers {', '.join(server.urls)}{role}")
 
 
-def _given(url: str, ca_pin: str, ca: str) -> tuple[str, str]:
-    """The secret, and the certificates to trust as PEM; empty: those of the system."""
+def _given(url: str, ca_pin: str, ca: str, *, insecure: bool) -> tuple[str, str]:
+    """The secret, and the certificate of the fleet's authority; empty: --ca, or those of the system."""
     from holdfast.cli.client import Unanswered
     from holdfast.wire import pin
 
-    secret, carried = pin.split(_token())
+    token = _token()
+    if pin.is_damaged(token):
+        raise Unanswered(["the token is not whole: what is behind its dot is no pin"], "copy all of it", 400)
+    secret, carried = pin.split(token)
     try:
         wanted = pin.read_pin(ca_pin) if ca_pin else carried
     except ValueError as error:
         raise Unanswered([f"--ca-pin: {error}"], "holdfast token create says it", 400) from None
-    if ca:
-        return secret, Path(ca).read_text(encoding="utf-8")
-    return secret, _fetched(url, wanted) if wanted else ""
+    return secret, _fetched(url, wanted, insecure=insecure) if wanted and not ca else ""
 
 
 def _token() -> str:
@@ -89,22 +89,12 @@ def _token() -> str:
     return sys.stdin.readline()
 
 
-def _fetched(url: str, wanted: str) -> str:
+def _fetched(url: str, wanted: str, *, insecure: bool) -> str:
     from holdfast.cli import where
-    from holdfast.cli.client import Unanswered
-    from holdfast.wire import pin
+    from holdfast.cli.client import Client
 
-    place = urlsplit(where.server(url, environment={}, folder=Path("/")).urls[0])
-    if place.scheme != "https":
-        return ""
-    try:
-        return pin.fetch(place.hostname or "", place.port or 443, wanted)
-    except pin.Untrusted as error:
-        raise Unanswered(
-            [f"{place.geturl()}: {error}"], "is this the control plane of that token?", 400
-        ) from None
-    except OSError as error:
-        raise Unanswered([f"cannot connect to {place.geturl()}: {error.strerror or error}"]) from None
+    server = where.server(url, insecure=insecure, environment={}, folder=Path("/"))
+    return Client(server._replace(pin=wanted)).authority()
 
 
 def _checked(server: "Server", authority: str) -> str:
@@ -116,7 +106,7 @@ def _checked(server: "Server", authority: str) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(authority)
         file.flush()
-        api = Client(server._replace(ca=file.name if authority else ""))
+        api = Client(server._replace(authority=file.name if authority else ""))
         try:
             api.get("/v1/status")
         except Unanswered as error:
@@ -129,15 +119,18 @@ def _checked(server: "Server", authority: str) -> str:
 
 
 def _keep(folder: Path, server: "Server", authority: str) -> None:
-    from holdfast.cli.where import AUTHORITY
+    from holdfast.cli.where import AUTHORITY, GIVEN
     from holdfast.ports import private_folder
 
     private_folder.close_to_others((folder / AUTHORITY).parent)
     private_folder.close_to_others(folder)
-    for name, text in ((AUTHORITY, authority), ("token", server.token), ("url", ",".join(server.urls))):
+    given = Path(server.ca).read_text(encoding="utf-8") if server.ca else ""
+    files = {AUTHORITY: authority, GIVEN: given, "token": server.token, "url": ",".join(server.urls)}
+    for name, text in files.items():
         path = folder / name
         if not text:
             path.unlink(missing_ok=True)
             continue
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            os.fchmod(file.fileno(), 0o600)
             file.write(text.rstrip("\n") + "\n")

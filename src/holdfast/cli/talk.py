@@ -114,6 +114,8 @@ def _warned(server: "Server") -> "Server":
     for url in server.urls:
         if where.is_plain_http(url):
             print(f"warning: {url} is plain http: all in between can read the token", file=sys.stderr)
+        elif server.insecure and not where.stays_here(url):
+            print(f"warning: whoever answers at {url} gets the token: --insecure", file=sys.stderr)
     return server
 
 

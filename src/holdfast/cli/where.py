@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from holdfast.ports import secret_file
 from holdfast.wire import pin
 from holdfast.wire.address import is_loopback, is_plain, usual_scheme
 
 FOLDER = ".holdfast"
 GATEWAY_FOLDER = ".holdfast-gateway"
-AUTHORITY = "ca/ca.pem"  # in it, where it has one of its own
+AUTHORITY = "ca/ca.pem"  # in it: of the fleet itself, whose control planes are known by it alone
+GIVEN = "ca.pem"  # in it, by `login --ca`: certificates that others use as well, so the host's name counts
 USUAL = "http://127.0.0.1:7700"
 LONGEST = 10_000  # characters in such a file
 HOST = re.compile(r"[\w.-]+|[0-9a-f:.]+(%[\w.-]+)?")
@@ -40,6 +42,14 @@ class PlainHttp(BadAddress):
         self.hint = f"https{url.removeprefix('http')}, or --insecure if the network is really your own"
 
 
+class BadToken(BadAddress):
+    """It is not sent, for it is not whole, or others could have read it."""
+
+    def __init__(self, why: str, hint: str) -> None:
+        super().__init__(why)
+        self.hint = hint
+
+
 class Server(NamedTuple):
     urls: tuple[str, ...]  # of control planes on one database: asked in turn
     token: str = ""
@@ -47,6 +57,8 @@ class Server(NamedTuple):
     insecure: bool = False
     project: str = ""  # the only one that is asked about; empty: all that the token is for
     is_gateway: bool = False  # one that works alone: it knows keys and limits, and nothing else
+    pin: str = ""  # of the fleet's authority, which is then asked for
+    authority: str = ""  # the file with its certificate
     because: str = ""  # why it is asked, where nobody named it and it could have been another
 
     @property
@@ -72,14 +84,16 @@ def server(
     urls = tuple(_checked(part, plain=plain) for part in chosen.split(",") if part.strip())
     if not urls:
         raise BadAddress(f"expected the address of a control plane, got {chosen!r}")
-    secret, ca = token or environment.get("HOLDFAST_TOKEN", ""), ca or environment.get("HOLDFAST_CA", "")
+    given, ca = token or environment.get("HOLDFAST_TOKEN", ""), ca or environment.get("HOLDFAST_CA", "")
+    secret, known_by, authority = *_split(given), ""
     ours = {part.strip().rstrip("/") for part in noted.split(",")}
     if all(one in ours or stays_here(one) for one in urls):
-        secret = secret or _noted(home, "token")
-        authority = home / AUTHORITY if home is not None else None
-        ca = ca or (str(authority) if authority is not None and _is_ours(authority) else "")
+        secret = secret or _split(_token(home, "token"))[0]
+        if home is not None and not ca and not known_by:
+            authority = _if_ours(home / AUTHORITY)
+            ca = "" if authority else _if_ours(home / GIVEN)
     project = project or environment.get("HOLDFAST_PROJECT", "")
-    return Server(urls, pin.split(secret)[0], ca, insecure, project)
+    return Server(urls, secret, ca, insecure, project, pin="" if ca else known_by, authority=authority)
 
 
 def keeper_of_keys(
@@ -111,7 +125,7 @@ def keeper_of_keys(
     because = f", by {_near(home / 'admin-url', start)}" if home is not None and not gateway else ""
     chosen = _checked(gateway or noted, plain=insecure or not gateway)
     if not token and (chosen == noted.rstrip("/") or stays_here(chosen)):
-        token = _noted(home, "admin-token")
+        token = _token(home, "admin-token")
     return Server((chosen,), token.strip(), ca, insecure, is_gateway=True, because=because)
 
 
@@ -160,6 +174,29 @@ def _is_ours(file: Path) -> bool:
         return file.is_file() and file.stat().st_uid in (os.geteuid(), 0)
     except OSError:
         return False
+
+
+def _if_ours(file: Path) -> str:
+    return str(file) if _is_ours(file) else ""
+
+
+def _split(token: str) -> tuple[str, str]:
+    if pin.is_damaged(token):
+        raise BadToken("the token is not whole: what is behind its dot is no pin", "copy all of it")
+    return pin.split(token)
+
+
+def _token(home: Path | None, name: str) -> str:
+    """BadToken: others on this machine could read it too."""
+    if home is None or not _is_ours(home / name):
+        return ""
+    try:
+        secret_file.check(home / name)
+    except secret_file.Exposed as error:
+        raise BadToken(str(error), error.hint) from None
+    except OSError:
+        return ""
+    return _noted(home, name)
 
 
 def _noted(home: Path | None, name: str) -> str:

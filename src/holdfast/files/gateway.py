@@ -24,6 +24,8 @@ from holdfast.files.problem import FileProblem, Problem, shown
 from holdfast.files.salvage import UNNAMED, Salvaged
 from holdfast.gateway import settings
 from holdfast.model.gateway import GLOBAL, Key, Limits, both, fits, scope_of_model, scope_of_team
+from holdfast.ports import secret_file
+from holdfast.wire import certificates
 
 PATTERNS = ("*.yaml", "*.yml")
 EMPTY = Problem("", "expected a gateway, got an empty file", "Try: services: [{ name: llama, ... }]")
@@ -153,8 +155,9 @@ def _trusted(form: GatewayForm) -> Iterator[Problem]:
     """A worker that finds them missing would not come up, and the next would not either."""
     if form.tls is not None:
         try:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(form.tls.certificate, form.tls.key, password="")
+            certificates.check(Path(form.tls.certificate), Path(form.tls.key))
+        except secret_file.Exposed as error:
+            yield Problem("tls.key", str(error), f"Try: {error.hint}")
         except OSError as error:  # ssl's own are among them
             yield Problem("tls", f"expected a certificate and its key, got: {error.strerror or error}")
     if form.upstream_ca:

@@ -26,12 +26,21 @@ class Behind(msgspec.Struct, frozen=True):
     token: str = ""
     ca: str = ""
     name: str = ""  # empty: made of the machine's name and the port
+    authority: str = ""  # the file with the certificate of the fleet's own
+    ca_pin: str = ""  # by which it is found
 
 
 @contextlib.asynccontextmanager
 async def following(keeper: Keeper, behind: Behind, stop: asyncio.Event) -> AsyncIterator[None]:
     """When the block begins, the keeper knows what it leads to; while it lasts, it is told what changes."""
-    plane = ControlPlane(behind.urls, behind.token, behind.ca)
+    plane = ControlPlane(
+        behind.urls,
+        behind.token,
+        behind.ca,
+        authority=behind.authority,
+        ca_pin=behind.ca_pin,
+        kept=keeper.wanted.state / "ca.pem",
+    )
     watch = Watch(keeper, plane)
     try:
         await watch.begin(stop)

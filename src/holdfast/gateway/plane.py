@@ -3,20 +3,24 @@
 We stay with whoever led last, and try the others when it cannot be reached. Where one takes a question and
 does not answer, or says that it cannot, the next question goes to another. The token goes along to where we
 are sent, because the control plane that we trust named the place, except from https to plain http elsewhere.
-No proxy and no .netrc is taken from the environment.
+Whom we trust: the certificates of `ca` if there are, else the authority that the pin of our token names
+(fetched once, and kept), else what the system trusts. No proxy and no .netrc is taken from the environment.
 """
 
 import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import httpx
 import msgspec
 
+from holdfast.gateway.keyring import write_whole
 from holdfast.gateway.view import Change, View
+from holdfast.wire import pin
 from holdfast.wire.address import is_loopback
 from holdfast.wire.causes import said_by_the_system
 
@@ -41,16 +45,77 @@ class Away(Exception):
 class Denied(Exception):
     """It will not have us: the token is not good, or not good enough."""
 
+    hint = "give a token of the role gateway with --token-file (holdfast token create --role gateway)"
+
+
+class Impostor(Denied):
+    """It is another than the one that our token is from, and gets nothing from us."""
+
+    hint = "is this the control plane that the token is from? Behind a proxy that ends TLS: --ca FILE"
+
 
 class ControlPlane:
-    def __init__(self, urls: tuple[str, ...], token: str = "", ca: str = "") -> None:
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        token: str = "",
+        ca: str = "",
+        *,
+        authority: str = "",
+        ca_pin: str = "",
+        kept: Path | None = None,
+    ) -> None:
+        """`authority`: the file of the fleet's own; or it is found by its pin, and kept there."""
         self.urls, self.token = urls, token
         self.base = urls[0]
-        verify = ssl.create_default_context(cafile=ca or None)
-        self._client = httpx.AsyncClient(verify=verify, trust_env=False)
+        self._ca, self._authority, self._pin, self._kept = ca, authority, ca_pin, kept
+        self._made: httpx.AsyncClient | None = None
+        self._trusting = asyncio.Lock()
 
     async def close(self) -> None:
-        await self._client.aclose()
+        if self._made is not None:
+            await self._made.aclose()
+
+    async def _client(self) -> httpx.AsyncClient:
+        """Away: whom to trust is not known yet, and nobody can be asked now."""
+        async with self._trusting:  # several ask at once
+            if self._made is None:
+                self._made = httpx.AsyncClient(verify=await self._trust(), trust_env=False)
+        return self._made
+
+    async def _trust(self) -> ssl.SSLContext:
+        if self._authority and not self._ca:
+            return pin.context(Path(self._authority).read_text())
+        if self._ca or not self._pin:
+            return ssl.create_default_context(cafile=self._ca or None)
+        return pin.context(self._known() or await self._fetched())
+
+    def _known(self) -> str:
+        """The certificate of the authority, from an earlier run."""
+        with contextlib.suppress(OSError, ValueError):
+            if self._kept is not None and pin.pin_of(found := self._kept.read_text()) == self._pin:
+                return found
+        return ""
+
+    async def _fetched(self) -> str:
+        trouble = "no control plane is asked over https"
+        for place in map(urlsplit, self.urls):
+            if place.scheme != "https":
+                continue
+            try:
+                found = await asyncio.to_thread(
+                    pin.fetch, place.hostname or "", place.port or 443, self._pin, CONNECT_S
+                )
+            except pin.Untrusted as error:
+                raise Impostor(f"{place.geturl()}: {error}") from None
+            except OSError as error:
+                trouble = error.strerror or str(error)
+                continue
+            if self._kept is not None:
+                with contextlib.suppress(OSError):  # it is asked again, the next time
+                    write_whole(self._kept, found.encode())
+            return found
+        raise Away(trouble)
 
     async def post(self, path: str, body: bytes, within_s: float) -> bytes:
         headers = {"content-type": "application/json"}
@@ -127,9 +192,10 @@ class ControlPlane:
         timeout: httpx.Timeout,
     ) -> AsyncIterator[httpx.Response]:
         """`asked`: one after the other; the last has answered, or has not."""
+        client = await self._client()
         url, others, again = self.base + path, [each for each in self.urls if each != self.base], False
         for _ in range(HOPS_MAX + 1 + len(others)):
-            sent = self._client.build_request(
+            sent = client.build_request(
                 method,
                 url,
                 content=content or None,
@@ -137,7 +203,7 @@ class ControlPlane:
                 timeout=timeout,
             )
             try:
-                response = await self._client.send(sent, stream=True)
+                response = await client.send(sent, stream=True)
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if not others:
                     self.base = self.urls[0]
@@ -189,4 +255,6 @@ def _read(data: bytes, kind: type[T]) -> T:
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return "it does not answer in time"
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return f"its certificate is not trusted (--ca FILE, or a token with its pin): {error}"
     return said_by_the_system(error) or str(error) or type(error).__name__

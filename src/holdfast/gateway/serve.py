@@ -5,30 +5,27 @@ import contextlib
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import structlog
 import uvicorn
+from msgspec.structs import replace
 
 from holdfast.gateway import native, settings
 from holdfast.gateway.admin import Admin, new_token
 from holdfast.gateway.behind import Behind, following
 from holdfast.gateway.exposed import exposed
 from holdfast.gateway.keeper import CannotListen, Keeper
+from holdfast.ports import secret_file
+from holdfast.wire import certificates
 from holdfast.wire.address import is_loopback
+from holdfast.wire.certificates import Certificates
+from holdfast.wire.server import Server
 
 CLOSE_S = 3
 
 log = structlog.get_logger("holdfast.gateway")
-
-
-class Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: we stop it."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Serving:
@@ -60,22 +57,22 @@ async def gateway(
         if behind is not None:
             await stack.enter_async_context(following(keeper, behind, stop or asyncio.Event()))
         token = admin_token(wanted.state)
-        secured = _secured(wanted)
+        files = _files(wanted)
         config = uvicorn.Config(
             Admin(keeper, token).app(),
-            ssl_certfile=wanted.certificate if secured else None,
-            ssl_keyfile=wanted.key if secured else None,
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
+            headers=[("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")],
             ws="none",
             timeout_graceful_shutdown=CLOSE_S,
         )
-        server = Server(config)
+        server = Server(config, files.context if files is not None else None)
         await stack.enter_async_context(keeper.running(hurry))
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[listener]))
+            renewing = group.create_task(files.keep()) if files is not None else None
             found = Serving(keeper, listener.getsockname()[1], token)
             where = wanted.state / "admin-url"
             where.unlink(missing_ok=True)
@@ -85,13 +82,23 @@ async def gateway(
                 yield found
             finally:
                 where.unlink(missing_ok=True)
+                if renewing is not None:
+                    renewing.cancel()
                 server.should_exit = True
                 await serving
+
+
+def _files(wanted: settings.Gateway) -> Certificates | None:
+    if wanted.certificate is None or wanted.key is None or not _secured(wanted):
+        return None
+    return Certificates(wanted.certificate, wanted.key)
 
 
 def _check_exposed(wanted: settings.Gateway) -> None:
     for _, text, hint in exposed(wanted):
         raise CannotListen(text, f"{hint}, or --insecure")
+    for field, text, _ in exposed(replace(wanted, insecure=False)):
+        log.warning("no TLS: insecure", field=field, why=text)
 
 
 def _secured(wanted: settings.Gateway) -> bool:
@@ -102,12 +109,12 @@ def _secured(wanted: settings.Gateway) -> bool:
 def _check_tls(wanted: settings.Gateway) -> None:
     """Here, where somebody reads it: a worker that cannot start would only try again."""
     try:
-        if wanted.certificate is not None:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                wanted.certificate, wanted.key
-            )
+        if wanted.certificate is not None and wanted.key is not None:
+            certificates.check(wanted.certificate, wanted.key)
         if wanted.upstream_ca is not None:
             ssl.create_default_context().load_verify_locations(wanted.upstream_ca)
+    except secret_file.Exposed as error:
+        raise CannotListen(f"the key of tls: {error}", error.hint) from None
     except OSError as error:  # ssl's own are among them
         why = f"the files for TLS cannot be used: {error.strerror or error}"
         raise CannotListen(why, "look at tls and upstream_ca in the file") from None

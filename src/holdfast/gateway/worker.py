@@ -9,9 +9,9 @@ import asyncio
 import os
 import random
 import resource
-import ssl
 import time
 from collections import OrderedDict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,6 +38,7 @@ from holdfast.gateway.siblings import Siblings
 from holdfast.model.gateway import Key
 from holdfast.model.units import Instant
 from holdfast.ports.clock import HeldWall
+from holdfast.wire.certificates import Certificates
 
 if TYPE_CHECKING:
     from holdfast.gateway.link import Link
@@ -373,11 +374,10 @@ class Worker:
         return Down(self)
 
     async def serve(self) -> None:
-        tls = None
+        files = None
         if self.wanted.certificate:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            tls.load_cert_chain(self.wanted.certificate, self.wanted.key)
-            tls.set_alpn_protocols(["http/1.1"])
+            files = Certificates(Path(self.wanted.certificate), Path(self.wanted.key), alpn=("http/1.1",))
+        tls = files.context if files is not None else None
         server = await self.loop.create_server(
             self._down,
             self.wanted.host,
@@ -389,6 +389,7 @@ class Worker:
         )
         self.link.send(messages.Ready())
         looking = self.loop.create_task(self.look_after())
+        renewing = self.loop.create_task(files.keep()) if files is not None else None
         try:
             closed = self.loop.create_task(self._closed.wait())
             await asyncio.wait({looking, closed}, return_when=asyncio.FIRST_COMPLETED)
@@ -402,6 +403,8 @@ class Worker:
         finally:
             server.close()
             looking.cancel()
+            if renewing is not None:
+                renewing.cancel()
             self.connector.close()
             for task in self._probing.values():
                 task.cancel()

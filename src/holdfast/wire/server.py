@@ -1,4 +1,4 @@
-"""uvicorn, as a control plane needs it.
+"""uvicorn, as control planes and the second listener of gateways need it.
 
 Without its own signal handlers: we stop it. With a TLS context that may get another certificate while it
 runs, and in which a handshake has ten seconds; asyncio alone would let one that sends nothing wait for a
