@@ -24,7 +24,7 @@ from holdfast.adapters.clock import HostClock
 from holdfast.adapters.providers.found import made_of
 from holdfast.adapters.providers.local.provider import LocalProvider
 from holdfast.adapters.providers.profiles import FILE, Profile, check_free, settled
-from holdfast.adapters.stores import SqlStore, open_store, sqlite_path
+from holdfast.adapters.stores import SqlStore, open_store, sqlite_path, unverified
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import Access
 from holdfast.api.app import close, create_app, finish
@@ -167,6 +167,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     listener = _listen(settings)
     url = settings.url or _url(settings, listener.getsockname()[1])
     _is_there(settings)
+    _warn(settings)
     store, registry = await open_store(_database(settings))
     try:
         launch = await registry.secret("launch", secrets.token_bytes(32))
@@ -204,6 +205,19 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     finally:
         listener.close()
         await store.close()
+
+
+def _warn(settings: Settings) -> None:
+    """Of what is allowed, and leaves secrets open to whoever is in between."""
+    if hosts := unverified(_database(settings)):
+        log.warning(
+            "the database is reached over a network, and nothing proves that it is the right one",
+            host=hosts,
+            hint="add ?sslmode=verify-full to its URL: who is in between could read and change everything",
+        )
+    if not is_loopback(settings.host) and not _tls(settings):
+        why = "plain http: unless a proxy ends TLS before it, all in between can read tokens and give orders"
+        log.warning("no TLS", why=why, host=settings.host)
 
 
 def _provider_file(settings: Settings) -> ProviderFile:

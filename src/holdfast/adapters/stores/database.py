@@ -28,6 +28,9 @@ READERS_MAX = 224
 class Backend(Protocol):
     """What one kind of database does in its own way."""
 
+    def unverified(self) -> str:
+        """Its servers that are reached over a network, and of which nothing proves who they are."""
+
     def engine(self, *, write: bool) -> Engine:
         """Of one connection. With `write`, a transaction takes the right to write when it begins."""
 

@@ -81,6 +81,11 @@ def sqlite_path(text: str) -> Path | None:
     return backend.path if isinstance(backend, SqliteFile) else None
 
 
+def unverified(text: str) -> str:
+    """Servers that are reached over a network, and could be somebody else: nothing proves who they are."""
+    return backend_of(text).unverified()
+
+
 def _sqlite(url: URL) -> Backend:
     if url.database in (None, "", ":memory:"):
         raise Denied("a journal in memory would be lost: name a file, sqlite:////path/to/journal.db")

@@ -17,6 +17,7 @@ from sqlalchemy.pool import QueuePool
 from holdfast.adapters.stores.database import first_line, refused
 from holdfast.model.units import Instant
 from holdfast.ports.errors import Denied, Full, OutcomeUnknown, PortError, Unreachable
+from holdfast.wire.address import is_loopback
 
 STATEMENT_MS = 5_000
 LOCK_MS = 4_000
@@ -36,6 +37,8 @@ OPENING, REGISTRY = 0x484F4C44, 0x46415354  # keys of advisory locks
 NOW = text("SELECT CAST(floor(extract(epoch FROM clock_timestamp()) * 1000) AS bigint)")
 LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 
+VERIFIED = "verify-full"
+
 PERSON_NEEDED = ("28", "3D", "3F", "42501")  # who we are, which database, what we may do there
 NO_EFFECT = ("53", "55P03", "57014", "40", "25006")  # too busy, waited too long, beaten by others, a standby
 GONE = ("08", "57P", "58", "XX")  # the connection or the server broke down
@@ -52,6 +55,21 @@ class PostgresServer:
                 "PostgreSQL needs a driver that is not installed: pip install 'holdfast[postgres]'"
             ) from None
         self._driver_error = psycopg.Error
+
+    def unverified(self) -> str:
+        """Hosts beyond this machine whose certificate is not looked at, or not for their name; empty: none.
+        What the URL leaves out libpq takes from the environment and its service file, so it is asked."""
+        from psycopg import pq
+
+        default = {each.keyword.decode(): (each.val or b"").decode() for each in pq.Conninfo.get_defaults()}
+        asked = {name: _joined(value) for name, value in self.url.query.items()}
+        if self.url.host:
+            asked.setdefault("host", self.url.host)
+        wanted = {**default, **asked}
+        if wanted.get("sslmode") == VERIFIED:
+            return ""
+        hosts = (wanted.get("hostaddr") or wanted.get("host") or "").split(",")
+        return ", ".join(host for host in hosts if not _stays_here(host))
 
     def engine(self, *, write: bool) -> Engine:
         settings = {
@@ -111,3 +129,13 @@ class PostgresServer:
         if error.connection_invalidated or broken or state.startswith(GONE):
             return OutcomeUnknown(why) if committing else Unreachable(why)
         return None
+
+
+def _joined(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else ",".join(value)
+
+
+def _stays_here(host: str) -> bool:
+    """Nothing, or a path, is a Unix socket; so is what begins with @."""
+    name = host.rpartition(":")[0] if host.count(":") == 1 else host
+    return not name or name.startswith(("/", "@")) or is_loopback(name)

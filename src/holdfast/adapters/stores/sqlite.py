@@ -49,6 +49,10 @@ class SqliteFile:
         self.path, self.clock = path, clock
         self._opened: tuple[int, int] | None = None  # the file that we have open, not what has its name now
 
+    def unverified(self) -> str:
+        """A file is no server."""
+        return ""
+
     def engine(self, *, write: bool) -> Engine:
         engine = create_engine(
             URL.create("sqlite", database=str(self.path)),
