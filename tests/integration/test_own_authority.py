@@ -21,6 +21,7 @@ import pytest
 from holdfast.control.authority import Authority, made
 from holdfast.wire import pin
 from holdfast.wire.server import HANDSHAKE_S
+from tests import certificates
 from tests.cli_rig import Holdfast
 from tests.live_fleet import PATIENCE_S, running
 
@@ -198,6 +199,102 @@ def test_somebody_in_between_cannot_pass_a_hello_on_and_become_the_node(
         until(lambda: is_alive(holdfast, folder, "n4"))
 
 
+def test_nodes_that_kept_the_authority_stay_when_another_certificate_is_introduced_and_removed(
+    holdfast: Holdfast, tmp_path: Path
+) -> None:
+    """They would be locked out, and a control plane without nodes starts nothing anywhere."""
+    folder, files = tmp_path / "state", (tmp_path / "public.pem", tmp_path / "public.key")
+    certificates.write(files, certificates.self_signed("public"))
+    given = ("--tls-cert", str(files[0]), "--tls-key", str(files[1]))
+    with contextlib.ExitStack() as stack:
+        with running(folder, "serve", "--own-ca", *PATIENT) as said:
+            url, token = said["url"], join_token(holdfast, folder)
+            stack.enter_context(agent(tmp_path / "n1", url, token))
+            until(lambda: is_alive(holdfast, folder, "n1"))
+        with running(folder, "serve", *given, *PATIENT) as said:
+            assert said["url"] == url
+            until(lambda: is_alive(holdfast, folder, "n1"))
+            read = holdfast(folder, "token", "create", "--role", "read").out.strip()
+            assert pin.split(read)[1] == "", "people may come through a proxy that ends TLS"
+            newcomer = join_token(holdfast, folder)
+            assert pin.split(newcomer)[1] == pin.split(token)[1]
+            stack.enter_context(agent(tmp_path / "n2", url, newcomer))
+            until(lambda: is_alive(holdfast, folder, "n2"))
+        with running(folder, "serve", "--own-ca", *PATIENT):
+            until(lambda: is_alive(holdfast, folder, "n1") and is_alive(holdfast, folder, "n2"))
+
+
+def test_a_launched_node_joins_by_the_pin_in_its_token(holdfast: Holdfast, tmp_path: Path) -> None:
+    """It was given the leaf of the control plane, which is renewed: after 90 days it would trust nobody."""
+    folder, pool = tmp_path / "state", tmp_path / "pool.yaml"
+    pool.write_text("{kind: pool, name: here, provider: local, min: 1, max: 1, offers: [{name: a}]}")
+    with running(folder, "serve", "--own-ca", "--allow-local", *PATIENT):
+        told = holdfast(folder, "apply", pool)
+        assert told.code == 0, told.err
+        until(lambda: "alive" in {each["verdict"] for each in holdfast(folder, "nodes", "--json").json})
+        (name,) = (each["name"] for each in holdfast(folder, "nodes", "--json").json)
+        (token,) = folder.glob(f"nodes/{name}/**/token")
+        assert pin.split(token.read_text())[1] == pin.pin_of((folder / "ca" / "ca.pem").read_text())
+        assert holdfast(folder, "delete", "pool", "here", "--yes").code in (0, 2)
+
+
+# gateways
+
+
+def followed(holdfast: Holdfast, folder: Path, file: Path) -> str:
+    """A token of a gateway, in a file that only its owner can read."""
+    token = holdfast(folder, "token", "create", "--role", "gateway").out.strip()
+    file.touch(0o600)
+    file.write_text(token + "\n")
+    return token
+
+
+def test_a_gateway_follows_from_another_machine_with_one_string(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, url = fleet
+    file, state = tmp_path / "token", tmp_path / "gateway"
+    token = followed(holdfast, folder, file)
+    words = ("gateway", "--control", url, "--token-file", str(file), "--admin-port", "0", "--workers", "1")
+    for _ in range(2):  # the second time by what it kept
+        with running(state, *words) as said:
+            assert said["url"].startswith("http://127.0.0.1:")
+        assert pin.pin_of((state / "ca.pem").read_text()) == pin.split(token)[1]
+
+
+def test_an_impostor_gets_no_token_of_a_gateway(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    token = followed(holdfast, fleet[0], tmp_path / "token")
+    with Impostor(tmp_path) as impostor:
+        done = said_by("gateway", "--control", impostor.url, "--token-file", str(tmp_path / "token"))(
+            tmp_path
+        )
+        assert b"GET /ca.pem" in impostor.heard
+        assert pin.split(token)[0].encode() not in impostor.heard
+    assert done.returncode == 1
+    assert "another fleet, or somebody in between" in done.stderr
+    assert "hint: is this the control plane that the token is from?" in done.stderr
+
+
+def test_a_token_file_that_others_could_read_is_refused_by_agents_and_gateways(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    followed(holdfast, fleet[0], file)
+    file.chmod(0o644)
+    words = ("--token-file", str(file))
+    joins = ("agent", "--join", fleet[1], "--root", str(tmp_path / "n"), "--pool", "metal", *words)
+    for done in (said_by("gateway", "--control", fleet[1], *words)(tmp_path), said_by(*joins)(tmp_path)):
+        assert done.returncode == 2
+        assert "has the mode 0644: others on this machine could use it" in done.stderr
+        assert f"hint: chmod 600 {file}" in done.stderr
+
+
+def said_by(*words: str) -> Callable[[Path], "subprocess.CompletedProcess[str]"]:
+    return lambda folder: logged_in(folder, "", *words)
+
+
 # people
 
 
@@ -222,7 +319,21 @@ def test_an_admin_on_another_machine_logs_in_with_one_string(
     assert json.loads(again.stdout)["ca_pin"] == pin.split(token)[1]
 
 
-@pytest.mark.parametrize("how", ["wrong pin", "wrong token", "no pin", "nonsense"])
+def test_ci_needs_two_variables_and_no_login(
+    holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
+) -> None:
+    folder, url = fleet
+    token = holdfast(folder, "token", "create", "--role", "read").out.strip()
+    done = logged_in(tmp_path, "", "status", "--json", "--url", url, "--token", token)
+    assert (done.returncode, done.stderr) == (0, "")
+    with Impostor(tmp_path) as impostor:
+        done = logged_in(tmp_path, "", "status", "--url", impostor.url, "--token", token)
+        assert pin.split(token)[0].encode() not in impostor.heard
+    assert "another fleet, or somebody in between" in done.stderr
+    assert "hint: is this the control plane of that token?" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["wrong pin", "wrong token", "no pin", "nonsense", "cut"])
 def test_a_login_that_is_not_right_leaves_nothing_behind(
     holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path, how: str
 ) -> None:
@@ -234,8 +345,9 @@ def test_a_login_that_is_not_right_leaves_nothing_behind(
         "wrong token": (("--ca-pin", good), "not known"),
         "no pin": ((), "not signed by anybody we trust"),
         "nonsense": (("--ca-pin", "sha256:zz"), "expected sha256: and 64 hexadecimal digits"),
+        "cut": ((), "the token is not whole"),
     }[how]
-    given = "hf_wrong" if how == "wrong token" else secret
+    given = {"wrong token": "hf_wrong", "cut": token[:-1]}.get(how, secret)
     done = logged_in(tmp_path, given, "login", url, "--dir", ".holdfast", *words)
     assert done.returncode == 2
     assert said in done.stderr
