@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from holdfast.gateway.down import Down
+from holdfast.gateway.keeper import CannotListen
 from tests.certificates import self_signed, write
 from tests.gateway_twins import Notes
 from tests.gateways import CHAT, SECRET, served, service
@@ -100,3 +102,51 @@ async def test_who_does_not_shake_hands_is_let_go_as_who_sends_no_head(
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
         writer.close()
+
+
+async def test_both_listeners_show_a_renewed_certificate_without_a_restart(
+    certified: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A gateway that was not restarted for 90 days would refuse everybody."""
+    tls: dict[str, Any] = {"certificate": certified[0], "key": certified[1], "workers": 2}
+    async with served(tmp_path / "state", service(), admin_host="0.0.0.0", **tls) as (serving, _):
+        assert serving.admin_url.startswith("https://")
+        ports = [httpx.URL(url).port or 0 for url in (serving.url, serving.admin_url)]
+        await _shown(ports, certified[0])
+        write(certified, self_signed("renewed"))
+        await _shown(ports, certified[0])
+        assert [seat.restarts for seat in serving.keeper.seats] == [0, 0]
+
+
+async def _shown(ports: list[int], certificate: Path) -> None:
+    """Waits until every listener shows it, several times in a row: there is more than one worker."""
+    wanted = certificate.read_text().strip()
+    async with asyncio.timeout(60):
+        for port in ports:
+            times = 0
+            while times < 20:
+                found = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+                times = times + 1 if found.strip() == wanted else 0
+                await asyncio.sleep(0 if times else 0.1)
+
+
+async def test_a_gateway_does_not_start_with_a_key_that_others_could_read(
+    certified: tuple[Path, Path], tmp_path: Path
+) -> None:
+    certified[1].chmod(0o644)
+    tls: dict[str, Any] = {"certificate": certified[0], "key": certified[1]}
+    with pytest.raises(CannotListen, match="has the mode 0644") as problem:
+        async with served(tmp_path / "state", service(), **tls):
+            pass
+    assert problem.value.hint.startswith(f"chmod 600 {certified[1]}")
+
+
+async def test_plain_http_beyond_this_machine_takes_a_word_and_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CannotListen, match="plain http") as problem:
+        async with served(tmp_path / "state", service(), host="0.0.0.0"):
+            pass
+    assert "--insecure" in problem.value.hint
+    with capture_logs() as told:
+        async with served(tmp_path / "state", service(), host="0.0.0.0", insecure=True):
+            pass
+    assert [each["log_level"] for each in told if each["event"] == "no TLS: insecure"] == ["warning"]
