@@ -37,7 +37,7 @@ def test_others_can_look_into_no_folder_of_a_control_plane_or_node(tmp_path: Pat
     task = task_for(("true",))
     folders = tree.folders(task)
     private_folder.make(folders.own)
-    save_task(task, folders)
+    save_task(task, folders, 0)
     home.leave()
     found = {path: mode(path) for path in [tmp_path / "state", *state.rglob("*")] if path.is_dir()}
     assert len(found) >= 9

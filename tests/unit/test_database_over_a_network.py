@@ -56,13 +56,13 @@ def test_what_the_environment_says_counts_where_the_url_says_nothing(monkeypatch
 
 def test_the_log_says_so_at_the_start_with_what_helps_and_without_the_password(tmp_path: Path) -> None:
     with capture_logs() as told:
-        wiring._warn(wiring.Settings(tmp_path, database="postgresql://u:hidden@db.example.org/holdfast"))
-        wiring._warn(wiring.Settings(tmp_path, database="postgresql://u:hidden@127.0.0.1/holdfast"))
+        wiring._warn(wiring.Settings(tmp_path, database="postgresql://u:password@db.example.org/holdfast"))
+        wiring._warn(wiring.Settings(tmp_path, database="postgresql://u:password@127.0.0.1/holdfast"))
         wiring._warn(wiring.Settings(tmp_path))
     (only,) = told
     assert (only["log_level"], only["host"]) == ("warning", "db.example.org")
     assert "sslmode=verify-full" in only["hint"]
-    assert "hidden" not in str(only)
+    assert "password" not in str(only)
 
 
 def test_plain_http_beyond_this_machine_is_told_and_tls_is_not(tmp_path: Path) -> None:

@@ -121,7 +121,11 @@ class Access:
         known = self._believed.get(digest)
         if known is not None and now < known.until:
             return known.token
-        if known is None and self._failures.spent(client, now) and not await self._is_listed(digest, registry):
+        if (
+            known is None
+            and self._failures.spent(client, now)
+            and not await self._is_listed(digest, registry)
+        ):
             raise too_many()
         found = self._found(digest, await registry.find(digest), now)
         if found is None:

@@ -144,7 +144,9 @@ def check_priority(quota: Project | None, old: Workload | None, new: Workload) -
     most = quota.priority if quota is not None else None
     if most is None or new.priority <= most or (old is not None and old.priority >= new.priority):
         return
-    what = f"{new.name} asks for the priority {new.priority}, and the project {new.project} has at most {most}"
+    what = (
+        f"{new.name} asks for the priority {new.priority}, and the project {new.project} has at most {most}"
+    )
     raise Refused(403, what, "nothing was changed; an admin may raise it (kind: project)")
 
 

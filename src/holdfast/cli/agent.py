@@ -44,7 +44,7 @@ def agent(
         Path | None,
         typer.Option(
             metavar="DIR",
-            show_default="~/.local/state/holdfast/nodes/NODE",
+            show_default="/var/lib/holdfast/nodes/NODE, or in ~/.local/state",
             help="Where the node keeps its key, its replicas and their logs.",
         ),
     ] = None,

@@ -51,7 +51,7 @@ VARIABLES = {
     "HOLDFAST_GATEWAY_DIR": "`--dir` of `gateway`; `keys` and `limits` look there for its address",
     "HOLDFAST_DATABASE": "`--database` of `serve`",
     "HOLDFAST_JOIN_TOKEN": "the join token of `agent`; on its command line others could read it",
-    "XDG_STATE_HOME": "where `agent` keeps its `--root`, instead of `~/.local/state`",
+    "XDG_STATE_HOME": "where `agent` keeps its `--root`, instead of `/var/lib` (root) or `~/.local/state`",
     "NO_COLOR": "no colours, not even on a terminal",
 }
 

@@ -174,12 +174,11 @@ def _joined(world: World, event: ev.NodeJoined) -> None:
         if node.hedge in world.nodes:
             world.agenda.note("node", node.hedge)
     state = NodeState.READY if node.state in COMING else node.state  # a reset ends when its provider says so
-    since = event.at if state is not node.state else node.since
     rebooted = event.boot not in ("", node.boot)
     node = replace(
         node,
         state=state,
-        since=since,
+        since=event.at if state is not node.state else node.since,
         verdict=alive(event.at, "it said hello"),
         repair=node.repair if node.verdict.level is Level.ALIVE else _flapped(world, node, event.at),
         clues=Clues(said=Said.NOTICE if _is_noticed(world, node) else Said.NOTHING),

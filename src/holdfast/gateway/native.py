@@ -83,6 +83,7 @@ TYPES = (
     "model.gateway",
     "model.units",
     "ports.clock",
+    "wire.certificates",
 )
 
 
