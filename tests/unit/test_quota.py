@@ -12,7 +12,7 @@ from holdfast.model import event as ev
 from holdfast.model.project import Project
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Job, Service, Sweep, Training, Workload
+from holdfast.model.workload import Job, Mix, Service, Sweep, Training, Workload
 from tests.build import needs, resources
 from tests.play import BIG, Play, offer
 
@@ -37,9 +37,24 @@ def service(name: str, replicas: int, project: str = "vision", cpu: float = 2, *
     return Workload(name, Service(replicas), needs(cpu=cpu), project=project, **more)  # type: ignore[arg-type]
 
 
+def launched(play: Play, minutes: int) -> None:
+    """Time passes, and what is launched joins."""
+    for _ in range(minutes):
+        play.later(MINUTE)
+        play.obey()
+        for node in [name for name, node in play.world.nodes.items() if not node.joined_at]:
+            play.tell(ev.NodeLaunched(at=play.now, node=node), ev.NodeJoined(at=play.now, node=node))
+        play.obey()
+
+
 def why(play: Play, name: str) -> str:
     found = pending.waiting(play.world, play.world.workloads[name], play.now)
     return "; ".join(text for wait in found for text in wait.because)
+
+
+def helps(play: Play, name: str) -> list[str]:
+    found = pending.waiting(play.world, play.world.workloads[name], play.now)
+    return [text for wait in found for text in wait.would_help]
 
 
 def test_what_is_beyond_the_quota_waits_and_says_so() -> None:
@@ -87,6 +102,44 @@ def test_a_failover_at_the_limit_needs_no_room_in_the_quota() -> None:
     play.obey()
     alive = [node for node in play.running("web").values() if play.node(node).verdict.level is Level.ALIVE]
     assert len(alive) == 2, "its seats are filled again, and the third still waits"
+
+
+HALF = PRICE * 730 // 2  # a month of half a node
+
+
+@pytest.mark.parametrize("most", [{"nodes": 1}, {"month_micro_usd": HALF // 2}])
+def test_a_failover_at_the_limit_may_go_to_another_node_while_the_dead_one_counts(
+    most: dict[str, int],
+) -> None:
+    """It was down for as long as nobody knew what became of the node."""
+    play = fleet(2)
+    limited(play, "vision", **most)
+    play.apply(service("web", 1))
+    play.obey()
+    play.judge(play.running("web")["web/0.1"], Level.DEAD)
+    play.obey()
+    assert list(play.running("web")) == ["web/0.2"]
+
+
+JOB = Workload("web", Job(), needs(cpu=2), project="vision")
+
+
+@pytest.mark.parametrize("most", [{"nodes": 1}, {"month_micro_usd": 3 * HALF}])
+@pytest.mark.parametrize(
+    "wanted", [[service("web", 1)], [JOB], [JOB, replace(JOB, name="other")]], ids=["service", "job", "jobs"]
+)
+def test_a_drain_at_the_limit_has_one_node_launched_and_moves_there(
+    most: dict[str, int], wanted: list[Workload]
+) -> None:
+    """Nodes on which the project might not stand were launched until the pool was full."""
+    play = fleet(1, max=9)
+    limited(play, "vision", **most)
+    play.apply(*wanted)
+    play.obey()
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node="a", deadline=play.now + HOUR))
+    launched(play, 90)
+    assert set(play.running("web").values()) == {"pool-1"}
+    assert list(play.world.nodes) == ["a", "pool-1"]
 
 
 def test_a_rolling_update_at_the_limit_goes_on_and_one_that_asks_for_more_waits() -> None:
@@ -174,6 +227,52 @@ def test_no_node_is_launched_that_costs_more_than_is_left() -> None:
     assert not [action for action in play.obey() if isinstance(action, do.LaunchNode)]
     limited(play, month_micro_usd=730 * PRICE)
     assert [action for action in play.obey() if isinstance(action, do.LaunchNode)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes"),
+    [
+        (service("web", 20, cpu=8), 1),
+        (service("web", 20, cpu=4), 1),
+        (Workload("web", Training(2, 4), needs(cpu=8), project="vision"), 0),
+    ],
+    ids=["nodes", "halves", "gang"],
+)
+def test_no_more_nodes_are_launched_than_its_money_lasts_for(wanted: Workload, nodes: int) -> None:
+    """Each was within what was left, but not all of them together: most stood empty."""
+    play = fleet(0, max=30)
+    limited(play, month_micro_usd=3 * HALF)
+    play.apply(wanted)
+    launched(play, 5)
+    assert len(play.world.nodes) == nodes
+    assert "may launch one" not in why(play, "web")
+
+
+def test_a_service_on_a_mix_has_no_more_nodes_launched_than_its_money_lasts_for() -> None:
+    spot = offer("spot", "b", capacity=BIG, price=PRICE // 2, spot=True)
+    play = Play(idle_ms=1_000 * HOUR, offers=(offer(capacity=BIG, price=PRICE), spot), max=30)
+    limited(play, month_micro_usd=3 * HALF)
+    mixed = Service(20, mix=Mix(on_demand=1))
+    play.apply(Workload("web", mixed, needs(cpu=8), project="vision"))
+    launched(play, 5)
+    assert len(play.world.nodes) <= 3
+
+
+@pytest.mark.parametrize(
+    ("most", "reason"),
+    [
+        ({"nodes": 1}, "project vision stands on as many nodes as it may"),
+        ({"month_micro_usd": HALF * 2}, "project vision has 0.00 $ an hour left, and a node costs more"),
+    ],
+)
+def test_a_pool_that_launches_nothing_because_of_the_quota_says_so(most: dict[str, int], reason: str) -> None:
+    """It said that it may launch one, and nothing came."""
+    play = fleet(1, max=9)
+    limited(play, "vision", **most)
+    play.apply(service("web", 2, cpu=8))
+    play.obey()
+    assert f"pool pool launches none for it: {reason}" in why(play, "web")
+    assert "a larger quota of project vision, which admins set" in helps(play, "web")
 
 
 def test_what_was_deleted_counts_until_it_is_gone() -> None:

@@ -361,7 +361,7 @@ def _who_wants_it(draft: Draft, node: Node) -> str:
     """Who waits for room and finds none elsewhere. What was just stopped on this node does."""
     room = draft.room.copy()
     for unmet in draft.unmet:
-        ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again)
+        ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again, moves=unmet.moves)
         fits = unmet.at_least == 1 and len(placement.place(room, ask)) >= unmet.count
         if not fits and Bin.of(node).suits(unmet.workload.needs):
             return unmet.workload.name

@@ -101,14 +101,14 @@ def shift(draft: Draft) -> None:
 
 
 def _move(draft: Draft, workload: Workload, replica: Replica, way: Way) -> None:
-    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True)
+    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True, without=replica.slot)
     room = draft.room
     spots = placement.place_where(room, ask, spot=way is Way.SPOT)
     for spot in spots:  # it is taken when its seat is empty
         room.give(room.row[spot.node], workload.needs.resources, spot.devices)
     if spots:
         draft.stop(replica, workload, f"it goes on {way}")
-    else:
+    elif draft.quotas.new_nodes(workload, replica.slot) != 0:
         draft.unmet.append(Unmet(workload, 1))
 
 

@@ -32,13 +32,21 @@ CLOSING = (do.CordonNode, do.DrainNode, do.ResetNode, do.QuarantineNode, do.Term
 
 class Unmet:
     """Replicas of one workload for which there is no room: demand for capacity. Those that ran before
-    (`again`) may use warm standby nodes. `tried`: this very turn, on everything that is here."""
+    (`again`) may use warm standby nodes. `tried`: this very turn, on everything that is here. `moves`:
+    something is in their seats, so no quota keeps them from a node."""
 
     def __init__(
-        self, workload: Workload, count: int, at_least: int = 1, *, again: bool = True, tried: bool = False
+        self,
+        workload: Workload,
+        count: int,
+        at_least: int = 1,
+        *,
+        again: bool = True,
+        tried: bool = False,
+        moves: bool = False,
     ) -> None:
         self.workload, self.count, self.at_least = workload, count, at_least
-        self.again, self.tried = again, tried
+        self.again, self.tried, self.moves = again, tried, moves
 
 
 NOBODY: Mapping[str, str] = MappingProxyType({})

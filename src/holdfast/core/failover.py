@@ -62,7 +62,7 @@ def _fill(draft: Draft, workload: Workload) -> None:
     if workload.paused or not seats.may_start(world, workload):
         return
     ready: list[Slot] = []
-    blocked = 0
+    blocked: list[str] = []
     exclusive, gang_seats = workload.exclusive, isinstance(workload.shape, Training)
     at_most = allowed(world, workload)
     for slot_id in world.waiting.get(workload.name, ()):
@@ -75,7 +75,7 @@ def _fill(draft: Draft, workload: Workload) -> None:
         elif draft.now < slot.retry_at:
             continue
         elif exclusive and draft.may_run(slot_id):
-            blocked += 1
+            blocked.append(slot_id)
         elif len(ready) < at_most:
             ready.append(slot)
         else:
@@ -83,8 +83,8 @@ def _fill(draft: Draft, workload: Workload) -> None:
     ready = draft.quotas.admit(workload, _promote(draft, workload, ready))
     if ready:
         _place(draft, workload, ready)
-    if blocked:
-        draft.unmet.append(Unmet(workload, blocked))
+    if blocked and draft.quotas.new_nodes(workload, blocked[0]) != 0:
+        draft.unmet.append(Unmet(workload, len(blocked), moves=True))
 
 
 def allowed(world: World, workload: Workload) -> int:
@@ -129,8 +129,17 @@ def _place(draft: Draft, workload: Workload, ready: list[Slot]) -> None:
 
 
 def ask_for(
-    draft: Draft, workload: Workload, count: int, avoid: tuple[str, ...], *, again: bool
+    draft: Draft,
+    workload: Workload,
+    count: int,
+    avoid: tuple[str, ...],
+    *,
+    again: bool,
+    moves: bool = False,
+    without: str = "",
 ) -> placement.Ask:
+    """`moves`: for seats in which something is, which no quota keeps from a node. `without`: once this seat
+    is empty."""
     needs = draft.needs_of(workload)
     if isinstance(workload.shape, Sweep):  # its tasks do not stand in for each other: pack them
         needs = replace(needs, spread=Spread.NONE)
@@ -138,7 +147,8 @@ def ask_for(
         nodes = draft.world.nodes
         avoid = (*avoid, *(name for name in draft.room.row if is_kept_by_waiting(draft, nodes[name])))
     avoid = (*avoid, *reserve.kept_from(draft, workload.priority))
-    avoid = (*avoid, *draft.quotas.kept_from(workload, draft.room))
+    if not moves:
+        avoid = (*avoid, *draft.quotas.kept_from(workload, draft.room, without))
     return placement.Ask(
         needs=needs,
         count=count,
@@ -162,7 +172,8 @@ def _place_together(
     draft: Draft, workload: Workload, slots: list[Slot], avoid: tuple[str, ...]
 ) -> list[Slot]:
     again = any(slot.epoch for slot in slots)
-    ask = ask_for(draft, workload, len(slots), avoid, again=again)
+    moves = all(draft.quotas.counted(slot.id) for slot in slots)
+    ask = ask_for(draft, workload, len(slots), avoid, again=again, moves=moves)
     spots = _mixed(draft, workload, ask) if workload.name in draft.world.mixed else []
     if draft.ways.get(workload.name) is Way.SPOT:
         spots = placement.place_where(draft.room, ask, spot=True)
@@ -201,7 +212,8 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     if world.policy.replicas.preempt and not world.brakes and not draft.leaving and not patient:
         spoken_for = frozenset(draft.ended)
         for slot in slots:
-            ask = ask_for(draft, workload, 1, (), again=bool(slot.epoch))
+            moves = draft.quotas.counted(slot.id)
+            ask = ask_for(draft, workload, 1, (), again=bool(slot.epoch), moves=moves)
             victims = preempt.victims(world, draft.room, ask, workload.priority, spoken_for, draft.now)
             if not victims:
                 break
@@ -214,8 +226,18 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
                 draft.stop(replica, owner, why, cause="preemption")
     if left < len(slots) or draft.leaving:
         draft.floor = max(draft.floor, workload.priority)
-    new = draft.quotas.new_nodes(workload)
-    left = left if new is None else min(left, new)  # each may need a node of its own
+    _demand(draft, workload, slots, left)
+
+
+def _demand(draft: Draft, workload: Workload, slots: list[Slot], left: int) -> None:
+    """Capacity for the last of these seats, `left` of them."""
+    again, tried = any(slot.epoch for slot in slots), left == len(slots)
+    quota = draft.quotas.of(workload)
+    if quota is not None and quota.by_node:
+        moving = sum(draft.quotas.counted(slot.id) for slot in slots[len(slots) - left :])
+        new = draft.quotas.new_nodes(workload)
+        left = left - moving if new is None else min(left - moving, new)  # each may need a node of its own
+        if moving:
+            draft.unmet.append(Unmet(workload, moving, again=again, tried=tried, moves=True))
     if left:
-        again = any(slot.epoch for slot in slots)
-        draft.unmet.append(Unmet(workload, left, again=again, tried=left == len(slots)))
+        draft.unmet.append(Unmet(workload, left, again=again, tried=tried))

@@ -150,7 +150,7 @@ def _drain(draft: Draft, node: Node) -> None:
         elif replica.exclusive:
             if _room_elsewhere(draft, workload, replica):
                 draft.stop(replica, workload, why)
-            elif not node.releasing:
+            elif not node.releasing and draft.quotas.new_nodes(workload, replica.slot) != 0:
                 draft.unmet.append(Unmet(workload, 1))
         else:
             _succeed(draft, replica, workload, why)
@@ -182,7 +182,8 @@ def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> lis
 def elsewhere(draft: Draft, workload: Workload, replica: Replica) -> placement.Ask:
     """What to ask for, for exclusive work that leaves its node: what `failover` will ask when it is gone."""
     again = not draft.world.nodes[replica.node].releasing
-    ask = _without_itself(draft, replica, failover.ask_for(draft, workload, 1, (replica.node,), again=again))
+    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=again, without=replica.slot)
+    ask = _without_itself(draft, replica, ask)
     if isinstance(workload.shape, Training):
         ask = replace(ask, avoid=(*ask.avoid, *draft.copies_at(workload.name)))
     return ask
@@ -212,7 +213,7 @@ def _succeed(draft: Draft, replica: Replica, workload: Workload | None, why: str
             draft.place(slot, workload, spot, why)
             return True
     if not draft.world.nodes[replica.node].releasing:
-        draft.unmet.append(Unmet(workload, 1))
+        draft.unmet.append(Unmet(workload, 1, moves=True))
     return False
 
 
@@ -223,7 +224,7 @@ def successors(draft: Draft, replica: Replica, workload: Workload) -> list[place
     home = draft.world.nodes[replica.node]
     stays = replica.version < workload.version and index.is_open(home)
     asks = [
-        failover.ask_for(draft, workload, 1, avoid, again=not home.releasing)
+        failover.ask_for(draft, workload, 1, avoid, again=not home.releasing, moves=True)
         for avoid in (((home.id,), ()) if stays else ((home.id,),))
     ]
     return [_without_itself(draft, replica, ask) for ask in asks]

@@ -169,7 +169,7 @@ class Trial:
         )
 
     def _place(self, workload: Workload, seats: list[Replica]) -> int:
-        ask = failover.ask_for(self.draft, workload, len(seats), (), again=True)
+        ask = failover.ask_for(self.draft, workload, len(seats), (), again=True, moves=True)
         spots = placement.place(self.draft.room, ask)
         for seat, spot in zip(seats, spots, strict=False):
             self.draft.filled[seat.slot] = spot.node
@@ -200,7 +200,7 @@ class Trial:
         room, done = self.draft.room, 0
         for seat in seats[: self.tries]:
             self.tries -= 1
-            ask = failover.ask_for(self.draft, workload, 1, (), again=True)
+            ask = failover.ask_for(self.draft, workload, 1, (), again=True, moves=True)
             ended = frozenset(self.draft.ended)
             victims = preempt.victims(self.world, room, ask, workload.priority, ended, self.now)
             for name in victims:

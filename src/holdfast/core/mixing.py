@@ -161,12 +161,14 @@ def copies(world: World, workload: Workload) -> Iterator[Replica]:
 
 def _within_quota(draft: Draft, workload: Workload, slots: list[Slot]) -> int:
     """How many of its seats are filled or may be."""
-    new = draft.quotas.new_nodes(workload)
+    new, money = draft.quotas.new_nodes(workload), draft.quotas.money(workload)
     admitted = draft.quotas.admit(workload, slots)
-    if new is None:
+    if new is None and money is None:
         return len(admitted)
     there = sum(draft.quotas.counted(slot.id) for slot in slots)
-    return min(len(admitted), there + new)
+    cost = 0 if money is None else orders.cheapest_seat(draft, workload)
+    lasting = None if money is None or not cost else max(0, money) // cost
+    return min(len(admitted), *(there + more for more in (new, lasting) if more is not None))
 
 
 class View:

@@ -23,7 +23,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from holdfast.core import burst, failover, market, offers, placement
+from holdfast.core import burst, failover, market, offers, placement, quota
 from holdfast.core.draft import Draft, Unmet
 from holdfast.core.packing import Apart, Bin, Bins
 from holdfast.model import action as do
@@ -108,7 +108,9 @@ def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
         copies = draft.copies_at(unmet.workload.name)
         apart = Apart.of(draft.world, needs, copies)
         company = Company(draft.world, unmet.workload, copies)
-        left = unmet.count - _fits_now(draft, unmet, apart, company)
+        means = Means(draft, unmet)
+        wanted = left = means.seats(unmet.count - _fits_now(draft, unmet, apart, company))
+        draft.quotas.promise(unmet.workload, max(0, wanted) * means.cost)
         left -= bins.fill(needs, left, one_each=one_each, apart=apart, note=company.add)
         for node, room in queue:
             if left <= 0:
@@ -116,9 +118,9 @@ def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
             took = room.fill(needs, left, one_each=one_each, apart=apart, note=company.add)
             if took:
                 left -= took
-                _burst(draft, tally, node, queue, unmet.workload, apart, company)
+                _burst(draft, tally, node, queue, unmet.workload, apart, company, means.most(wanted - left))
         while left > 0:
-            picks = best(draft, tally, unmet.workload, apart, company)
+            picks = best(draft, tally, unmet.workload, apart, company, most=means.most(wanted - left))
             if not picks:
                 break
             bin_ = Bin.new(picks[0].pool, picks[0].offer)
@@ -139,12 +141,13 @@ def _burst(
     workload: Workload,
     apart: Apart | None,
     company: "Company",
+    most: MicroUsd | None,
 ) -> None:
     """It counts on a node that waits for its turn: is another worth asking for, of which one will stay?"""
     among = burst.sooner(draft, node, (other for other, _ in queue))
     if any(isinstance(action, do.LaunchNode) and action.hedge == node.id for action in draft.actions):
         return
-    for pick in best(draft, tally, workload, apart, company, among)[:1]:
+    for pick in best(draft, tally, workload, apart, company, among, most)[:1]:
         wait = seconds(burst.wait_ms(node, draft.now))
         why = f"{workload.name} would wait {wait} for {node.id} in its queue; the first one ready stays"
         launch(draft, tally[pick.pool.name], pick.pool, pick.offer, why, hedge=node.id)
@@ -164,7 +167,7 @@ def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None, company: "Company
     is not helped by room beside it on demand."""
     if unmet.at_least > 1 or (unmet.tried and not draft.reopened):
         return 0
-    ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again)
+    ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again, moves=unmet.moves)
     to_spot = draft.ways.get(unmet.workload.name) is Way.SPOT
     room = draft.room
     spots = placement.place_where(room, ask, spot=True) if to_spot else placement.place(room, ask)
@@ -173,6 +176,37 @@ def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None, company: "Company
         if apart is not None:
             apart.note(place)
     return len(spots)
+
+
+class Means:
+    """What the money of its project lasts for."""
+
+    def __init__(self, draft: Draft, unmet: Unmet) -> None:
+        self.money = None if unmet.moves else draft.quotas.money(unmet.workload)
+        self.cost = 0 if self.money is None else cheapest_seat(draft, unmet.workload)
+        self.at_least = unmet.at_least
+
+    def seats(self, count: int) -> int:
+        """At most so many, at the cheapest offer."""
+        return count if self.money is None or not self.cost else min(count, max(0, self.money) // self.cost)
+
+    def most(self, met: int) -> MicroUsd | None:
+        """For the next node, if so many seats have one."""
+        if self.money is None:
+            return None
+        return (self.money - met * self.cost) // max(1, self.at_least - met)
+
+
+def cheapest_seat(draft: Draft, workload: Workload) -> MicroUsd:
+    """What its share of a node costs an hour, at the cheapest offer that would do."""
+    needs = draft.needs_of(workload)
+    costs = (
+        quota.seat_cost(needs.resources, offer.price_micro_usd, Bin.new(pool, offer).capacity)
+        for pool in draft.world.pools.values()
+        for offer in draft.world.offers[pool.name]
+        if Bin.new(pool, offer).suits(needs)
+    )
+    return min(costs, default=0)
 
 
 class Company:
@@ -202,13 +236,15 @@ def best(
     apart: Apart | None,
     company: Company,
     among: offers.Bools | None = None,
+    most: MicroUsd | None = None,
 ) -> list[Pick]:
-    """What to launch next for one more of the workload: nothing, one, or two of which one will stay."""
+    """What to launch next for one more of the workload: nothing, one, or two of which one will stay. `most`:
+    what its project may pay for it."""
     table = draft.market
     suiting = offers.suits(table, draft.needs_of(workload))
     if draft.ways.get(workload.name) is Way.SPOT:
         suiting = suiting & table.bools["spot"]
-    mask = suiting & payable(draft, tally, workload.priority, draft.quotas.money(workload))
+    mask = suiting & payable(draft, tally, workload.priority, most)
     if apart is not None:
         mask = mask & offers.outside(table, apart.level, apart.taken)
     if among is not None:
@@ -279,7 +315,7 @@ def may_launch(draft: Draft, pool: Pool, tally: Tally, *, others: int = 0, kept:
 
 
 def may_grow(draft: Draft, workload: Workload) -> bool:
-    """Is a node on the way, or would one be launched, that could take one more of it?"""
+    """Is a node on the way, or would one be launched, to which one of its copies could move?"""
     tally = {name: Tally(draft.world, name) for name in draft.world.pools}
     copies = draft.copies_at(workload.name)
     apart = Apart.of(draft.world, workload.needs, copies)

@@ -156,9 +156,14 @@ def _seats(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool)
         more = f"holdfast scale {workload.name} {parallel + 1}"
         yield Waiting(_ids(left), (f"as many run as may at a time: {parallel}",), (more,))
         return
-    again = any(slot.epoch for slot in left)
-    ask = failover.ask_for(draft, workload, min(len(left), most), (), again=again)
-    yield _room(draft, workload, left, ask, advise=advise)
+    quota = draft.quotas.of(workload)
+    by_node = quota is not None and quota.by_node
+    moving = [slot for slot in left if by_node and draft.quotas.counted(slot.id)]
+    for slots in (moving, [slot for slot in left if slot not in moving]):
+        if slots:
+            again, moves = any(slot.epoch for slot in slots), slots is moving
+            ask = failover.ask_for(draft, workload, min(len(slots), most), (), again=again, moves=moves)
+            yield _room(draft, workload, slots, ask, advise=advise, moves=moves)
 
 
 def _larger_quota(workload: Workload) -> str:
@@ -242,7 +247,7 @@ def _rollout(draft: Draft, workload: Workload, *, advise: bool) -> Iterator[Wait
             continue
         ask = handover.successors(draft, old, workload)[-1]
         if placement.why_not(draft.room, ask):
-            yield _room(draft, workload, [slot], ask, f"{first} {old.version}", advise=advise)
+            yield _room(draft, workload, [slot], ask, f"{first} {old.version}", advise=advise, moves=True)
 
 
 # gangs
@@ -283,17 +288,24 @@ def _gang(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool) 
 
 
 def _room(
-    draft: Draft, workload: Workload, slots: list[Slot], ask: Ask, *first: str, advise: bool
+    draft: Draft,
+    workload: Workload,
+    slots: list[Slot],
+    ask: Ask,
+    *first: str,
+    advise: bool,
+    moves: bool = False,
 ) -> Waiting:
+    """`moves`: something is in the seats, so no quota keeps them from a node."""
     why = placement.why_not(draft.room, ask)
     if not why:
         return Waiting(_ids(slots), (*first, _why_not_yet(draft.world, workload, slots)))
     because = [*first, f"no room: {why}", *_closed(draft.world)]
-    if quota := draft.quotas.why_nodes(workload):
+    if not moves and (quota := draft.quotas.why_nodes(workload)):
         because.append(quota)
     if draft.leaving:
         because.append(f"{many(len(draft.world.stopping), 'replica')} on the way out still hold room")
-    pools = list(_pools(draft, workload, ask))
+    pools = list(_pools(draft, workload, ask, moves=moves))
     because += [f"pool {supply.pool} {supply.text}" for supply in pools]
     if not advise:
         return Waiting(_ids(slots), tuple(because))
@@ -352,13 +364,30 @@ class Supply(msgspec.Struct, frozen=True):
     comes: bool = False  # a node is on its way, or will be at the next turn
 
 
-def _pools(draft: Draft, workload: Workload, ask: Ask) -> Iterator[Supply]:
+def _pools(draft: Draft, workload: Workload, ask: Ask, *, moves: bool) -> Iterator[Supply]:
     apart = Apart.of(draft.world, ask.needs, draft.copies_at(workload.name))
     for pool in draft.world.pools.values():
-        yield _pool(draft, workload, pool, ask, apart)
+        supply = _pool(draft, workload, pool, ask, apart)
+        if not isinstance(supply, Supply):
+            supply = _launches_for(draft, workload, pool, supply, 0 if moves else ask.at_least)
+        yield supply
 
 
-def _pool(draft: Draft, workload: Workload, pool: Pool, ask: Ask, apart: Apart | None) -> Supply:
+def _launches_for(
+    draft: Draft, workload: Workload, pool: Pool, suiting: list[Offer], at_least: int
+) -> Supply:
+    """`at_least`: seats that a quota may be too small for; 0: something is in them."""
+    refuses = draft.quotas.refuses_launch
+    refusals = [refuses(workload, each.price_micro_usd, at_least) if at_least else "" for each in suiting]
+    if all(refusals):
+        return Supply(pool.name, f"launches none for it: {refusals[0]}", _larger_quota(workload))
+    return launches(draft, pool, [each for each, no in zip(suiting, refusals, strict=True) if not no])
+
+
+def _pool(
+    draft: Draft, workload: Workload, pool: Pool, ask: Ask, apart: Apart | None
+) -> Supply | list[Offer]:
+    """What it does, or the offers of which it might launch one."""
     needs, tally = ask.needs, orders.Tally(draft.world, pool.name)
     coming = [node for node in tally.coming if Bin.of(node).suits(needs)]
     kept = reserve.kept_from(draft, workload.priority)
@@ -383,7 +412,7 @@ def _pool(draft: Draft, workload: Workload, pool: Pool, ask: Ask, apart: Apart |
     if 0 < pool.max - len(draft.world.in_pool.get(pool.name, ())) <= orders.kept(pool, workload.priority):
         helps = f"a priority of {pool.reserve.priority} or more"
         return Supply(pool.name, f"keeps its last {many(pool.reserve.nodes, 'node')} for others", helps)
-    return launches(draft, pool, suiting)
+    return apart_too
 
 
 def unasked(why: str) -> str:

@@ -11,10 +11,14 @@ Nodes: those on which its replicas stand, shared ones too. Money: each replica c
 that it asks for (the largest of its shares of CPU, memory and GPUs), and what all of them cost an hour, for
 730 hours, is at most the quota of a month. Where nodes or money are limited, it depends on the node whether a
 replica fits, so its seats are placed one by one, and nodes that would be too much are left out. For money, a
-node is launched only if the whole of it is within what is left.
+node is launched only if the whole of it is within what is left (for a gang: of all its nodes), and no more
+seats are asked for than it lasts for at the cheapest offer: else each turn would order nodes on which nothing
+may stand.
 
-A quota that is made smaller takes nothing from what runs. Moves (drains, updates, consolidation) may bring a
-project to other and dearer nodes; nothing new is placed then.
+A quota that is made smaller takes nothing from what runs. A seat in which something is moves wherever there
+is room (failover, drains, updates, consolidation), also when that brings its project to other and dearer
+nodes: nothing new is placed then. What is exclusive cannot overlap, so it is asked where it could be once its
+seat is empty.
 
 Refused: to add up what was really used of a month. A project that has used up its money on the tenth would
 have to be stopped then, and no service should end by arithmetic; a rate can be kept by not growing.
@@ -62,9 +66,14 @@ def share_of(needs: Resources, node: Resources) -> int:
     return min(PARTS, max((-(-part * PARTS // whole) for part, whole in pairs if whole), default=PARTS))
 
 
+def seat_cost(needs: Resources, price_micro_usd: MicroUsd, capacity: Resources) -> MicroUsd:
+    """An hour of its share of such a node."""
+    return -(-price_micro_usd * share_of(needs, capacity) // PARTS)
+
+
 def cost_of(needs: Resources, node: Node | None) -> MicroUsd:
     """An hour of its share of a node."""
-    return -(-node.price_micro_usd * share_of(needs, node.capacity) // PARTS) if node is not None else 0
+    return seat_cost(needs, node.price_micro_usd, node.capacity) if node is not None else 0
 
 
 def project_of(world: World, workload: str) -> str:
@@ -78,6 +87,7 @@ class Quotas:
     def __init__(self, world: World) -> None:
         self.world = world
         self._used: dict[str, Used] = {}
+        self._promised: dict[str, MicroUsd] = {}  # an hour of what is ordered, by project
         self._filled: dict[str, None] = {}  # seats, by this plan
 
     def of(self, workload: Workload) -> Project | None:
@@ -85,12 +95,17 @@ class Quotas:
 
     def used(self, project: str) -> Used:
         if project not in self._used:
-            used = self._used[project] = Used()
-            for name, slots in self.world.held.items():
-                if slots and project_of(self.world, name) == project:
-                    for slot in slots:
-                        self._count(used, slot)
+            self._used[project] = self._sum(project)
         return self._used[project]
+
+    def _sum(self, project: str, without: str = "") -> Used:
+        used = Used()
+        for name, slots in self.world.held.items():
+            if slots and project_of(self.world, name) == project:
+                for slot in slots:
+                    if slot != without:
+                        self._count(used, slot)
+        return used
 
     def _count(self, used: Used, slot: str) -> None:
         copies = [self.world.replicas[id] for id in self.world.of_slot[slot]]
@@ -147,32 +162,41 @@ class Quotas:
                 sums = sums[0] + adds[0], sums[1] + adds[1], sums[2] + adds[2]
         return found
 
-    def new_nodes(self, workload: Workload) -> int | None:
-        """So many more nodes may its project stand on. None: as many as it likes."""
+    def new_nodes(self, workload: Workload, without: str = "") -> int | None:
+        """So many more nodes may its project stand on. None: as many as it likes. `without`: once this seat
+        is empty."""
         quota = self.of(workload)
         if quota is None or quota.nodes is None:
             return None
-        return max(0, quota.nodes - len(self.used(quota.name).nodes))
+        used = self._sum(quota.name, without) if without else self.used(quota.name)
+        return max(0, quota.nodes - len(used.nodes))
 
     def money(self, workload: Workload) -> MicroUsd | None:
         """So much more an hour may it cost. None: as much as it likes."""
         quota = self.of(workload)
         if quota is None or quota.hour_micro_usd is None:
             return None
-        return quota.hour_micro_usd - self.used(quota.name).hour_micro_usd
+        return quota.hour_micro_usd - self.used(quota.name).hour_micro_usd - self._promised.get(quota.name, 0)
 
-    def kept_from(self, workload: Workload, room: Room) -> tuple[str, ...]:
-        """Nodes on which one more replica would be too much."""
+    def promise(self, workload: Workload, hour_micro_usd: MicroUsd) -> None:
+        """Nodes are ordered, or are on their way, for seats that will cost so much."""
+        self._promised[workload.project] = self._promised.get(workload.project, 0) + hour_micro_usd
+
+    def kept_from(self, workload: Workload, room: Room, without: str = "") -> tuple[str, ...]:
+        """Nodes on which one more replica would be too much. `without`: once this seat is empty."""
         quota = self.of(workload)
         if quota is None or not quota.by_node:
             return ()
-        return tuple(name for name in room.row if not self._fits_on(workload, name))
-
-    def _fits_on(self, workload: Workload, node: str) -> bool:
-        new, money = self.new_nodes(workload), self.money(workload)
-        if new == 0 and node not in self.used(workload.project).nodes:
-            return False
-        return money is None or cost_of(workload.needs.resources, self.world.nodes.get(node)) <= money
+        used = self._sum(quota.name, without) if without else self.used(quota.name)
+        full = quota.nodes is not None and len(used.nodes) >= quota.nodes
+        hour, needs, nodes = quota.hour_micro_usd, workload.needs.resources, self.world.nodes
+        left = None if hour is None else hour - used.hour_micro_usd
+        return tuple(
+            name
+            for name in room.row
+            if (full and name not in used.nodes)
+            or (left is not None and cost_of(needs, nodes.get(name)) > left)
+        )
 
     def trim(self, workload: Workload, spots: Iterable[Spot]) -> list[Spot]:
         """As many of these, from the first, as its project may have together."""
@@ -208,6 +232,17 @@ class Quotas:
             if most is not None and each and there + each * count > most
         ]
         return f"the quota of project {quota.name}: {', '.join(full)}" if full else ""
+
+    def refuses_launch(self, workload: Workload, price_micro_usd: MicroUsd, at_least: int = 1) -> str:
+        """Why no node at such a price is launched for seats in which nothing is; empty: one may be."""
+        new, money = self.new_nodes(workload), self.money(workload)
+        if new == 0:
+            return f"project {workload.project} stands on as many nodes as it may"
+        if money is not None and price_micro_usd > money // at_least:
+            left = max(0, money) / 1_000_000
+            costs = "a node costs more" if at_least == 1 else f"{at_least} nodes cost more"
+            return f"project {workload.project} has {left:.2f} $ an hour left, and {costs}"
+        return ""
 
     def why_nodes(self, workload: Workload, count: int = 1) -> str:
         """What keeps it from so many other nodes."""
