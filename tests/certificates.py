@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 
@@ -18,8 +18,10 @@ def write(files: Iterable[Path], contents: Iterable[bytes]) -> None:
         file.write_bytes(content)
 
 
-def self_signed(name: str) -> tuple[bytes, bytes]:
-    key = ec.generate_private_key(ec.SECP256R1())
+def self_signed(
+    name: str, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None
+) -> tuple[bytes, bytes]:
+    key = key or ec.generate_private_key(ec.SECP256R1())
     who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])

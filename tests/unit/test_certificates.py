@@ -5,10 +5,13 @@ import re
 import socket
 import ssl
 import threading
+import time
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from structlog.testing import capture_logs
 
 from holdfast.control.authority import Authority, made
@@ -66,6 +69,20 @@ def test_a_renewed_file_is_shown_from_the_next_handshake_on(tmp_path: Path) -> N
     assert fingerprint(before) not in certificates.shown
 
 
+def test_a_renewal_with_another_kind_of_key_leaves_nothing_of_the_one_before(tmp_path: Path) -> None:
+    """OpenSSL keeps one of each kind: most clients would be shown the old one for ever."""
+    certificates = Certificates(*written(tmp_path, "elliptic"))
+    before = shown(certificates.context)
+    write(
+        (tmp_path / "cert.pem", tmp_path / "key.pem"),
+        self_signed("rsa", rsa.generate_private_key(65537, 2048)),
+    )
+    certificates.look()
+    after = shown(certificates.context)
+    assert after != before
+    assert after == ssl.PEM_cert_to_DER_cert((tmp_path / "cert.pem").read_text())
+
+
 @pytest.mark.parametrize("how", ["other key", "garbage", "gone"])
 def test_a_renewal_that_went_wrong_leaves_the_one_before(tmp_path: Path, how: str) -> None:
     certificate, key = written(tmp_path, "first")
@@ -94,6 +111,30 @@ def test_one_of_our_own_authority_is_good_for_its_names_and_renewed(tmp_path: Pa
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "ca").iterdir()} == {0o600}
     with pytest.raises(ssl.SSLCertVerificationError):
         shown(certificates.context, Authority(made()).pem)
+
+
+def test_one_of_our_own_is_due_by_the_clock_of_the_wall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time that a machine slept counts, and one that was made by a clock that was wrong is made anew."""
+    now = 1_800_000_000.0
+    monkeypatch.setattr(time, "time", lambda: now)
+    certificates = OwnCertificates(Authority(made()), tmp_path / "ca", HOSTS)
+    assert not certificates.is_due()
+    now += 59 * 86_400
+    assert not certificates.is_due()
+    now += 2 * 86_400
+    assert certificates.is_due()
+    assert certificates.renew()
+    assert not certificates.is_due()
+    now -= 3_600
+    assert certificates.is_due()
+
+
+def test_an_authority_has_no_end_and_begins_before_any_clock_that_is_right() -> None:
+    found = x509.load_pem_x509_certificate(Authority(made()).pem.encode())
+    assert found.not_valid_after_utc.year == 9999
+    assert found.not_valid_before_utc.year == 2025
 
 
 def test_who_has_the_pin_is_shown_our_own_beside_one_of_files(tmp_path: Path) -> None:
@@ -226,3 +267,6 @@ def test_a_pin_is_read_as_it_is_written_and_nothing_else_is_one() -> None:
     for wrong in ("", "sha256:", "sha256:zz", known + "0", "sha512:" + "0" * 64):
         with pytest.raises(ValueError, match="64 hexadecimal digits"):
             pin.read_pin(wrong)
+    with pytest.raises(ValueError, match="64 hexadecimal digits") as error:
+        pin.read_pin("hfj_a-token-by-mistake")
+    assert "hfj" not in str(error.value), "it would be in a log"

@@ -47,6 +47,10 @@ def _run(told: Settings, home: Home) -> None:
     for url in told.join:
         if url.plain:
             log.warning("no TLS: whoever is in between can give this machine orders", to=url)
+        elif told.insecure and not url.loopback:
+            log.warning(
+                "any certificate is trusted: whoever is in between can give this machine orders", to=url
+            )
     contain, own = _can_contain(told, log), _users(told, home, log)  # before there is a second thread
     try:
         asyncio.run(_live(told, home, listener, log, contain=contain, own=own))

@@ -7,7 +7,9 @@ anyway, and whoever can only read it could from then on pretend to be a control 
 key in a file that is copied by hand from machine to machine was refused: it would be copied by mail.
 
 It signs nothing but the certificates of control planes: for servers, for 90 days, for the names by which a
-control plane is reached. A third of that before the end a new one is made (`certificates`).
+control plane is reached. A third of that before the end a new one is made (`certificates`). The authority
+itself has no end (RFC 5280, 4.1.2.5): nodes know it by its key, nobody renews it, and one that ended would
+lock out a fleet on a day that nobody has in mind.
 """
 
 import datetime
@@ -22,7 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from holdfast.wire.pin import pin_of
 
 SECRET = "ca"  # its name among the shared secrets
-FOR_DAYS = 20 * 365
+BEGINS = datetime.datetime(2025, 1, 1, tzinfo=datetime.UTC)  # whatever the clock says that it is made by
+NO_END = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 CERTIFICATE_DAYS = 90
 BEFORE = datetime.timedelta(days=1)  # the clocks of others may be slow
 PEM = serialization.Encoding.PEM
@@ -32,7 +35,7 @@ def made() -> bytes:
     """Key and certificate, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"holdfast {x509.random_serial_number():x}"[:24])
-    certificate = _begun(name, name, key.public_key(), FOR_DAYS)
+    certificate = _begun(name, name, key.public_key(), BEGINS, NO_END)
     usage = _usage(signs=True)
     certificate = certificate.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     certificate = certificate.add_extension(usage, critical=True)
@@ -55,7 +58,9 @@ class Authority:
         """A new one for these names and addresses, with the authority's behind it; and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = list(dict.fromkeys(hosts))
-        made = _begun(_name(names[0][:64]), self._certificate.subject, key.public_key(), CERTIFICATE_DAYS)
+        now = datetime.datetime.now(datetime.UTC)
+        ends = now + datetime.timedelta(days=CERTIFICATE_DAYS)
+        made = _begun(_name(names[0][:64]), self._certificate.subject, key.public_key(), now - BEFORE, ends)
         made = made.add_extension(x509.SubjectAlternativeName([_san(name) for name in names]), critical=False)
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         made = made.add_extension(_usage(signs=False), critical=True)
@@ -68,17 +73,20 @@ class Authority:
 
 
 def _begun(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    begins: datetime.datetime,
+    ends: datetime.datetime,
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BEFORE)
-        .not_valid_after(now + datetime.timedelta(days=days))
+        .not_valid_before(begins)
+        .not_valid_after(ends)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 

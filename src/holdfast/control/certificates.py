@@ -6,12 +6,14 @@ So a fleet whose agents keep the authority's certificate goes on when a publicly
 introduced later, is removed again, or is another on each control plane. (Refused: to fall back to what the
 system trusts when the pin does not fit. A pin that gives way is none.)
 
-One of the authority is made anew when a third of its time is left.
+One of the authority is made anew when a third of its time is left, by the clock of the wall: a machine that
+slept, or whose clock was wrong when it booted, would show one that has ended.
 """
 
 import asyncio
 import os
 import ssl
+import time
 from pathlib import Path
 
 import structlog
@@ -22,7 +24,7 @@ from holdfast.wire import pin
 from holdfast.wire.certificates import Certificates
 
 RENEW_AFTER_S = CERTIFICATE_DAYS * 86_400 * 2 / 3
-AGAIN_S = 600.0  # after one could not be kept
+LOOK_S = 60.0  # at the clock; after one could not be kept, too
 
 log = structlog.get_logger("holdfast")
 
@@ -38,10 +40,13 @@ class OwnCertificates(Certificates):
         super().__init__(folder / "cert.pem", folder / "key.pem")
 
     async def keep(self) -> None:
-        wait_s = RENEW_AFTER_S
         while True:
-            await asyncio.sleep(wait_s)
-            wait_s = RENEW_AFTER_S if self.renew() else AGAIN_S
+            await asyncio.sleep(LOOK_S)
+            if self.is_due():
+                self.renew()
+
+    def is_due(self) -> bool:
+        return not 0 <= time.time() - self._made_at < RENEW_AFTER_S
 
     def renew(self) -> bool:
         try:
@@ -69,6 +74,7 @@ class OwnCertificates(Certificates):
             )
 
     def _renew(self) -> None:
+        made_at = time.time()
         chain, key = self._authority.certificate(self._hosts)
         for name, content in (
             ("ca.pem", self._authority.pem.encode()),
@@ -80,6 +86,7 @@ class OwnCertificates(Certificates):
                 os.fchmod(file.fileno(), 0o600)
                 file.write(content)
             fresh.replace(self._folder / name)
+        self._made_at = made_at
 
 
 class Shown:
@@ -89,7 +96,7 @@ class Shown:
         self.authority, self._own, self.given = authority, own, given
         self.context = own.context if given is None else given.context
         if given is not None:
-            given.context.sni_callback = self._named
+            given.context.sni_callback = self._lead
 
     @property
     def hashes(self) -> frozenset[bytes]:
@@ -101,6 +108,6 @@ class Shown:
             if self.given is not None:
                 group.create_task(self.given.keep())
 
-    def _named(self, line: "ssl.SSLObject", name: str | None, _: ssl.SSLContext) -> None:
-        if name == pin.NAME:
-            line.context = self._own.context
+    def _lead(self, line: "ssl.SSLObject", name: str | None, _: ssl.SSLContext) -> None:
+        shown = self._own if self.given is None or name == pin.NAME else self.given
+        line.context = shown.current

@@ -127,7 +127,8 @@ class Enrolment:
         now = self.clock.wall()
         if not hello.token:
             raise Refusal("token", f"{hello.node} is not known here and brings no join token", ASK_FOR_TOKEN)
-        ours = hmac.compare_digest(hello.token.encode(), self.token_for(hello.node).encode())
+        secret = pin.split(hello.token)[0]  # agents send nothing else, those of before it was there do
+        ours = hmac.compare_digest(secret.encode(), self.token_for(hello.node).encode())
         known = world.nodes.get(hello.node)
         if ours and known is None:
             raise Refusal("gone", f"{hello.node} is no node of ours any more", "its machine can go")
@@ -140,14 +141,14 @@ class Enrolment:
                     "use another --name",
                 )
             self._check_pool(hello, world)
-            token = await self.registry.find(hashed(pin.split(hello.token)[0]))
+            token = await self.registry.find(hashed(secret))
             why = unfit(token, hello.node, pool, now)
             if why:
                 raise Refusal("token", why, _instead(token, hello, pool))
             if known is None and token is not None and token.pool != pool:
                 self._check_takes_newcomers(pool, world)
         identity = Identity(hello.node, hello.key, pool, now)
-        why = await self.registry.enrol(identity, None if ours else hashed(pin.split(hello.token)[0]))
+        why = await self.registry.enrol(identity, None if ours else hashed(secret))
         if why:
             raise Refusal("token", why, ASK_FOR_TOKEN)
         self._keys[hello.node] = hello.key

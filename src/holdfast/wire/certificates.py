@@ -1,7 +1,8 @@
 """The certificate that a server shows, read from files that somebody else renews.
 
-There is one context for all connections, and a certificate that is loaded into it counts from the next
-handshake on: nothing is restarted, and no connection ends. The files are looked at every few seconds, and
+A renewed certificate counts from the next handshake on: nothing is restarted, and no connection ends. It
+comes in a context of its own, to which each handshake is led: OpenSSL would keep the one before beside it
+if the kind of its key is another, and go on showing that. The files are looked at every few seconds, and
 taken when both fit each other; until then, and if they never do, the ones before stay. A key that others on
 the machine can read is not taken (`ports.secret_file`).
 
@@ -27,13 +28,12 @@ log = structlog.get_logger("holdfast")
 class Certificates:
     def __init__(self, certificate: Path, key: Path, alpn: tuple[str, ...] = ()) -> None:
         """OSError: they cannot be used; those of ssl are among them, and `secret_file.Exposed`."""
-        self._certificate, self._key = certificate, key
-        self.context = _context()
-        if alpn:
-            self.context.set_alpn_protocols(list(alpn))
+        self._certificate, self._key, self._alpn = certificate, key, list(alpn)
         self._shown = deque[bytes](maxlen=2)
         self._seen = self._stamps()
         self._load()
+        self.context = self.current  # what a server listens with
+        self.context.sni_callback = self._lead
 
     @property
     def shown(self) -> frozenset[bytes]:
@@ -58,13 +58,19 @@ class Certificates:
         else:
             log.info("the certificate was renewed", file=str(self._certificate))
 
+    def _lead(self, line: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        line.context = self.current
+
     def _load(self) -> None:
-        """Tried on another context first: one that is half changed would serve nobody."""
+        """All of it or nothing."""
         secret_file.check(self._key)
-        _load(_context(), self._certificate, self._key)
+        fresh = _context()
+        if self._alpn:
+            fresh.set_alpn_protocols(self._alpn)
+        _load(fresh, self._certificate, self._key)
         first = ssl.PEM_cert_to_DER_cert(_first(self._certificate.read_text(errors="replace")))
-        _load(self.context, self._certificate, self._key)
         self._shown.append(fingerprint(first))
+        self.current = fresh
 
     def _stamps(self) -> tuple[object, ...]:
         found: list[object] = []
