@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import pending
+from holdfast.core import pending, preempt
+from holdfast.core.placement import Ask, Spot
 from holdfast.core.quota import Quotas, share_of
 from holdfast.model import action as do
 from holdfast.model import event as ev
@@ -309,3 +310,75 @@ def test_a_smaller_quota_stops_nothing() -> None:
 )
 def test_a_share_is_the_largest_of_its_shares(asked: object, of: object, parts: int) -> None:
     assert share_of(asked, of) == parts  # type: ignore[arg-type]
+
+
+NODE = 730 * PRICE  # a month of one
+
+
+def test_a_gang_that_is_beyond_the_money_of_its_project_stops_nobody() -> None:
+    """Each member alone is within it, and both are not: to make room for one would not let it start."""
+    play = fleet(2)
+    play.apply(service("other", 2, project="sound", cpu=8))
+    play.obey()
+    before = play.running("other")
+    limited(play, month_micro_usd=NODE * 3 // 2)
+    play.apply(Workload("train", Training(2, 2), needs(cpu=8), project="vision", priority=100))
+    for _ in range(10):
+        play.obey()
+        play.later(MINUTE)
+    assert play.running("other") == before
+    assert "the quota of project vision" in why(play, "train")
+    limited(play, month_micro_usd=NODE * 2)
+    play.obey()
+    assert len(play.running("train")) == 2
+
+
+def test_nobody_is_named_as_a_victim_of_a_gang_that_may_not_have_the_places() -> None:
+    """Of nodes of different prices, each alone may be within the money."""
+    play = fleet(2)
+    play.apply(service("other", 2, project="sound", cpu=8))
+    play.obey()
+    ask = Ask(needs(cpu=8), count=2, at_least=2, one_per_node=True)
+    asked: list[set[str]] = []
+
+    def may(spots: list[Spot]) -> bool:
+        asked.append({spot.node for spot in spots})
+        return False
+
+    assert len(preempt.victims_for_gang(play.world, play.world.room, ask, 100)) == 2
+    assert preempt.victims_for_gang(play.world, play.world.room, ask, 100, may=may) == []
+    assert asked == [{"a", "b"}]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "launched"),
+    [
+        (service("web", 10, cpu=8), 2),
+        (Workload("train", Training(4, 4), needs(cpu=8), project="vision"), 0),
+        (Workload("train", Training(2, 4), needs(cpu=8), project="vision"), 2),
+    ],
+    ids=["service", "gang that can never start", "gang that can start with fewer"],
+)
+def test_no_more_nodes_are_launched_than_the_money_pays_for(wanted: Workload, launched: int) -> None:
+    play = fleet(0, max=20)
+    limited(play, month_micro_usd=NODE * 5 // 2)
+    play.apply(wanted)
+    for _ in range(4):
+        play.obey()
+        for node in [name for name, node in play.world.nodes.items() if not node.joined_at]:
+            play.tell(ev.NodeLaunched(at=play.now, node=node))
+            play.tell(ev.NodeJoined(at=play.now, node=node))
+        play.later(MINUTE)
+    play.obey()
+    assert len(play.world.nodes) == len(play.running(wanted.name)) == launched
+
+
+def test_only_so_many_are_preempted_as_the_money_pays_for() -> None:
+    play = fleet(2)
+    play.apply(service("other", 2, project="sound", cpu=8))
+    play.obey()
+    limited(play, month_micro_usd=NODE * 3 // 2)
+    play.apply(service("web", 2, cpu=8, priority=100))
+    stopped = [action for _ in range(5) for action in (*play.obey(), *play.later(MINUTE))]
+    assert sum(isinstance(action, do.StopReplica) for action in stopped) == 1
+    assert (len(play.running("web")), len(play.running("other"))) == (1, 1)

@@ -117,9 +117,11 @@ def _start(draft: Draft, workload: Workload, gang: Gang, open_: list[Slot]) -> N
     if len(open_) < shape.nodes_min:
         return
     ask = ask_for(draft, workload, len(open_), shape.nodes_min, [], again=gang.generation > 0)
-    spots = draft.quotas.trim(workload, placement.place(draft.room, ask))
+    places = placement.place(draft.room, ask)
+    spots = draft.quotas.trim(workload, places)
     if len(spots) < shape.nodes_min:
-        _make_room(draft, workload, ask, shape.nodes_min)
+        if len(places) < shape.nodes_min:  # else it is not room that is missing
+            _make_room(draft, workload, ask, shape.nodes_min)
         return
     why = f"a gang of {len(spots)} of {shape.nodes_min}..{shape.nodes_max} fits"
     for slot, spot in zip(open_, spots, strict=False):
@@ -129,7 +131,8 @@ def _start(draft: Draft, workload: Workload, gang: Gang, open_: list[Slot]) -> N
 def within_quota(draft: Draft, workload: Workload, slots: list[Slot]) -> list[Slot]:
     """Those that its project may have, if each member takes a node that it has not yet."""
     new = draft.quotas.new_nodes(workload)
-    return draft.quotas.admit(workload, slots)[:new]
+    admitted = draft.quotas.admit(workload, slots)[:new]
+    return admitted[: draft.quotas.by_money(workload, len(admitted))]
 
 
 def _make_room(draft: Draft, workload: Workload, ask: placement.Ask, at_least: int) -> None:
@@ -138,7 +141,13 @@ def _make_room(draft: Draft, workload: Workload, ask: placement.Ask, at_least: i
         draft.floor = max(draft.floor, workload.priority)
     elif world.policy.replicas.preempt and not world.brakes:
         for name in preempt.victims_for_gang(
-            world, draft.room, ask, workload.priority, frozenset(draft.ended), draft.now
+            world,
+            draft.room,
+            ask,
+            workload.priority,
+            frozenset(draft.ended),
+            draft.now,
+            may=lambda spots: len(draft.quotas.trim(workload, spots)) == len(spots),
         ):
             replica = world.replicas[name]
             why = f"the gang {workload.name} has priority {workload.priority}"

@@ -161,14 +161,11 @@ def copies(world: World, workload: Workload) -> Iterator[Replica]:
 
 def _within_quota(draft: Draft, workload: Workload, slots: list[Slot]) -> int:
     """How many of its seats are filled or may be."""
-    new, money = draft.quotas.new_nodes(workload), draft.quotas.money(workload)
+    new = draft.quotas.new_nodes(workload)
     admitted = draft.quotas.admit(workload, slots)
-    if new is None and money is None:
-        return len(admitted)
     there = sum(draft.quotas.counted(slot.id) for slot in slots)
-    cost = 0 if money is None else orders.cheapest_seat(draft, workload)
-    lasting = None if money is None or not cost else max(0, money) // cost
-    return min(len(admitted), *(there + more for more in (new, lasting) if more is not None))
+    more = draft.quotas.by_money(workload, max(0, len(admitted) - there))
+    return min(len(admitted), there + (more if new is None else min(more, new)))
 
 
 class View:

@@ -17,12 +17,12 @@ priority. Measured at 10,000 nodes and 40,000 replicas: tens of milliseconds for
 two when no node could ever hold it.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 import numpy as np
 
-from holdfast.core.placement import Ask, allowed, broken, crowded, place
+from holdfast.core.placement import Ask, Spot, allowed, broken, crowded, place
 from holdfast.model.replica import LIVE, Replica
 from holdfast.model.resources import GPU, Resources
 from holdfast.model.room import Bools, Room
@@ -77,16 +77,18 @@ def victims_for_gang(
     priority: int,
     spoken_for: frozenset[str] = frozenset(),
     now: Instant = 0,
+    may: Callable[[list[Spot]], bool] = lambda spots: True,
 ) -> list[str]:
-    """The replicas that must stop so that `at_least` members fit, or nobody. `room` is left as it is."""
+    """The replicas that must stop so that `at_least` members fit, or nobody. `room` is left as it is. `may`
+    it have all these places together?"""
     trial = _with_leaving(world, room, spoken_for)
     chosen: list[str] = []
     one = msgspec.structs.replace(ask, count=1, at_least=1)
-    seated = 0
-    while seated < ask.at_least:
+    seated: list[Spot] = []
+    while len(seated) < ask.at_least:
         spots = place(trial, one)
         if spots:
-            seated += 1
+            seated += spots
             one = msgspec.structs.replace(one, beside=(*one.beside, spots[0].node))
             continue
         more = _victims_for_one(world, trial, one, priority, spoken_for | set(chosen), now)
@@ -94,7 +96,7 @@ def victims_for_gang(
             return []
         chosen += more
         _give_back(world, trial, more)
-    return chosen
+    return chosen if may(seated) else []
 
 
 def _with_leaving(world: World, room: Room, spoken_for: Collection[str]) -> Room:

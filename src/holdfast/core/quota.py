@@ -11,9 +11,9 @@ Nodes: those on which its replicas stand, shared ones too. Money: each replica c
 that it asks for (the largest of its shares of CPU, memory and GPUs), and what all of them cost an hour, for
 730 hours, is at most the quota of a month. Where nodes or money are limited, it depends on the node whether a
 replica fits, so its seats are placed one by one, and nodes that would be too much are left out. For money, a
-node is launched only if the whole of it is within what is left (for a gang: of all its nodes), and no more
-seats are asked for than it lasts for at the cheapest offer: else each turn would order nodes on which nothing
-may stand.
+node is launched only if the whole of it is within what is left (for a gang: of all its nodes), no more
+seats are asked for than it lasts for at the cheapest offer, and nobody is preempted for what it does not last
+for: else each turn would order nodes, or stop others, for what may not stand there.
 
 A quota that is made smaller takes nothing from what runs. A seat in which something is moves wherever there
 is room (failover, drains, updates, consolidation), also when that brings its project to other and dearer
@@ -27,6 +27,7 @@ Refused: a quota of whole workloads when they are applied. A service that scales
 
 from collections.abc import Iterable, Sequence
 
+from holdfast.core.packing import Bin
 from holdfast.core.placement import Spot
 from holdfast.model.node import Node
 from holdfast.model.project import Project
@@ -89,6 +90,7 @@ class Quotas:
         self._used: dict[str, Used] = {}
         self._promised: dict[str, MicroUsd] = {}  # an hour of what is ordered, by project
         self._filled: dict[str, None] = {}  # seats, by this plan
+        self._cheapest: dict[str, MicroUsd] = {}  # by workload: see `_least`
 
     def of(self, workload: Workload) -> Project | None:
         return self.world.projects.get(workload.project)
@@ -177,6 +179,37 @@ class Quotas:
         if quota is None or quota.hour_micro_usd is None:
             return None
         return quota.hour_micro_usd - self.used(quota.name).hour_micro_usd - self._promised.get(quota.name, 0)
+
+    def by_money(self, workload: Workload, count: int) -> int:
+        """So many of `count` more replicas may it have, if each costs as little as it can."""
+        money = self.money(workload)
+        least = self._least(workload) if money is not None else 0
+        return count if money is None or not least else max(0, min(count, money // least))
+
+    def paid(self, workload: Workload, slots: Sequence[Slot]) -> list[Slot]:
+        """Those in which something is, and as many others as its money lasts for."""
+        lasts = self.by_money(workload, len(slots))
+        new = [slot.id for slot in slots if not self.counted(slot.id)][lasts:]
+        return [slot for slot in slots if slot.id not in new]
+
+    def _least(self, workload: Workload) -> MicroUsd:
+        """What a replica costs an hour on the cheapest node that is there, or may be."""
+        if workload.name not in self._cheapest:
+            world, needs = self.world, workload.needs
+            pairs = [
+                (node.price_micro_usd, node.capacity)
+                for node in world.nodes.values()
+                if Bin.of(node).suits(needs)
+            ]
+            pairs += [
+                (offer.price_micro_usd, offer.capacity)
+                for name, pool in world.pools.items()
+                for offer in world.offers.get(name, ())
+                if Bin.new(pool, offer).suits(needs)
+            ]
+            costs = (seat_cost(needs.resources, price, of) for price, of in pairs)
+            self._cheapest[workload.name] = min(costs, default=0)
+        return self._cheapest[workload.name]
 
     def promise(self, workload: Workload, hour_micro_usd: MicroUsd) -> None:
         """Nodes are ordered, or are on their way, for seats that will cost so much."""
