@@ -12,7 +12,7 @@ from holdfast.model.place import Place
 from holdfast.model.policy import BrakePolicy, CapacityPolicy, Detection, Policy
 from holdfast.model.units import HOUR, MINUTE, SECOND
 from holdfast.model.verdict import Level, Word
-from holdfast.model.workload import Job, Service, Spread, Training, Workload
+from holdfast.model.workload import Job, Service, Spread, Sweep, Training, Workload
 from tests.build import needs, resources
 from tests.play import BIG, Play, of, offer, pool
 
@@ -81,6 +81,15 @@ def test_a_node_in_doubt_still_counts(level: Level) -> None:
     play = fleet("a", "b", min=2)
     play.judge("a", level)
     assert launched(play.settle()) == []
+
+
+def test_nodes_are_ordered_for_tasks_of_a_sweep_beside_others_of_it_whatever_spread_it_asks_for() -> None:
+    """Placed they are side by side; it once waited for ever for a node in a rack where none of it runs."""
+    play = fleet("a", max=9)
+    play.apply(Workload("grid", Sweep(8), needs(cpu=8, spread=Spread.REQUIRE)))
+    play.settle()
+    coming = [node for node in play.world.nodes.values() if node.state is NodeState.LAUNCHING]
+    assert (len(play.running("grid")), len(coming)) == (1, 7)
 
 
 def test_no_more_than_the_maximum_is_ordered_whatever_the_demand() -> None:

@@ -24,7 +24,7 @@ from holdfast.model.replica import LIVE, Replica, Role, Slot, State, replica_id
 from holdfast.model.room import Room
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Needs, Workload
+from holdfast.model.workload import Needs, Spread, Sweep, Workload
 from holdfast.model.world import World
 
 CLOSING = (do.CordonNode, do.DrainNode, do.ResetNode, do.QuarantineNode, do.TerminateNode)
@@ -85,10 +85,14 @@ class Draft:
         return offers.listed(self.world)
 
     def needs_of(self, workload: Workload) -> Needs:
-        """What it needs of a node; while it goes on demand, one that is not spot."""
+        """What it needs of a node; while it goes on demand, one that is not spot. Tasks of a sweep do not
+        stand in for one another: they are packed, whatever spread is asked for."""
+        needs = workload.needs
+        if isinstance(workload.shape, Sweep) and needs.spread is not Spread.NONE:
+            needs = replace(needs, spread=Spread.NONE)
         if self.ways.get(workload.name) is Way.ON_DEMAND:
-            return replace(workload.needs, spot=False)
-        return workload.needs
+            return replace(needs, spot=False)
+        return needs
 
     def offer_of(self, key: str) -> tuple[Pool, Offer]:
         return self.market.offers[key]

@@ -141,8 +141,6 @@ def ask_for(
     """`moves`: for seats in which something is, which no quota keeps from a node. `without`: once this seat
     is empty."""
     needs = draft.needs_of(workload)
-    if isinstance(workload.shape, Sweep):  # its tasks do not stand in for each other: pack them
-        needs = replace(needs, spread=Spread.NONE)
     if draft.ways.get(workload.name) in (Way.WAIT, Way.SPOT):
         nodes = draft.world.nodes
         avoid = (*avoid, *(name for name in draft.room.row if is_kept_by_waiting(draft, nodes[name])))

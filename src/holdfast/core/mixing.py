@@ -80,7 +80,7 @@ def _keep(draft: Draft, workload: Workload) -> None:
     why = f"{workload.name}: {'; '.join(found.why)}"
     for key in found.spot:
         _launch(draft, tally, workload, key, why)
-    company = orders.Company(draft.world, workload, draft.copies_at(workload.name))
+    company = orders.Company(draft, workload, draft.copies_at(workload.name))
     for _ in range(found.on_demand):
         key = _best_on_demand(draft, workload, tally, company)
         _launch(draft, tally, workload, key, why)

@@ -107,7 +107,7 @@ def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
         one_each = unmet.at_least > 1 or needs.spread is Spread.REQUIRE
         copies = draft.copies_at(unmet.workload.name)
         apart = Apart.of(draft.world, needs, copies)
-        company = Company(draft.world, unmet.workload, copies)
+        company = Company(draft, unmet.workload, copies)
         means = Means(draft, unmet)
         wanted = left = means.seats(unmet.count - _fits_now(draft, unmet, apart, company))
         draft.quotas.promise(unmet.workload, max(0, wanted) * means.cost)
@@ -213,11 +213,12 @@ class Company:
     """The domains in which copies of a workload stand, or will when the nodes on their way are there. A gang
     has none: its members are lost together wherever they are."""
 
-    def __init__(self, world: World, workload: Workload, copies: Iterable[str]) -> None:
-        self.counted = workload.needs.spread is not Spread.NONE and not isinstance(workload.shape, Training)
-        self.level = offers.domain_level(workload.needs.spread_over)
+    def __init__(self, draft: Draft, workload: Workload, copies: Iterable[str]) -> None:
+        needs = draft.needs_of(workload)
+        self.counted = needs.spread is not Spread.NONE and not isinstance(workload.shape, Training)
+        self.level = offers.domain_level(needs.spread_over)
         nodes = copies if self.counted else ()
-        self.crowd = Counter([world.nodes[name].place.domain(self.level) for name in nodes])
+        self.crowd = Counter([draft.world.nodes[name].place.domain(self.level) for name in nodes])
 
     def add(self, place: Place, copies: int = 1) -> None:
         if self.counted:
@@ -318,11 +319,12 @@ def may_grow(draft: Draft, workload: Workload) -> bool:
     """Is a node on the way, or would one be launched, to which one of its copies could move?"""
     tally = {name: Tally(draft.world, name) for name in draft.world.pools}
     copies = draft.copies_at(workload.name)
-    apart = Apart.of(draft.world, workload.needs, copies)
+    needs = draft.needs_of(workload)
+    apart = Apart.of(draft.world, needs, copies)
     coming = Bins(Bin.of(node) for node in _on_the_way(draft.world, tally))
-    if coming.fill(workload.needs, 1, one_each=False, apart=apart):
+    if coming.fill(needs, 1, one_each=False, apart=apart):
         return True
-    return bool(best(draft, tally, workload, apart, Company(draft.world, workload, copies)))
+    return bool(best(draft, tally, workload, apart, Company(draft, workload, copies)))
 
 
 def launch(
