@@ -9,7 +9,8 @@ over within them, a zone fails as a whole.
 How long a lost copy is away is read off the fleet as well. Nodes that are there and have room take over (they
 count as warm ones that cost nothing more); else a node is launched; where none can be, the lost one is waited
 for. A zone that fails is waited for only if there is no other: of a fleet that is silent as a whole nothing
-is known, and nothing is launched for it. A node that is taken after notice is away for what the notice is too
+is known, and nothing is launched for it, unless something beside it has new nodes launched; which of the two
+it was, the runs say. A node that is taken after notice is away for what the notice is too
 short by.
 
 Then the runs are asked. If what ran should, by the same sums, have been up as long as it was (within the
@@ -68,19 +69,29 @@ def _advice(sim: Simulation, world: World, workload: Workload, results: list[Res
     if not offers:
         return "no pool has nodes that suit it"
     domains, free = redundancy_of.domains_of(workload, offers), _free_nodes(world, workload)
-    stated = _stated(sim.scenario, workload, setups, domains, results)
-    if not stated.rates.node_failures_per_hour + stated.rates.domain_failures_per_hour:
+    readings = _stated(sim.scenario, workload, setups, domains, results)
+    if not any(one.rates.node_failures_per_hour + one.rates.domain_failures_per_hour for one in readings):
         return "no node that suits it ever fails here; give its pools an mtbf to see what its target takes"
-    need = redundancy.need_of(workload.shape, offers, domains, stated.rates, stated.times, free_nodes=free)
     most = sum(setup.pool.max if setup.pool.can_launch else setup.nodes for setup in setups)
-    ran = _as_it_ran(world, workload, need, free)
-    expected = 1.0 - redundancy.Scale(need).weigh(ran).availability
     shown = [1.0 - row.availability for r in results for row in r.workloads if row.name == workload.name]
-    if _agree(expected, shown, stated.times, results):
+    sums: list[tuple[float, str]] = []
+    for stated in readings:
+        need = redundancy.need_of(
+            workload.shape, offers, domains, stated.rates, stated.times, free_nodes=free
+        )
+        ran = _as_it_ran(world, workload, need, free)
+        expected = 1.0 - redundancy.Scale(need).weigh(ran).availability
         choice = redundancy.choose(need)
         limit = f", and its pools have {many(most, 'node')} at most" if choice.option.nodes > most else ""
-        return f"{stated.by}: {choice.why}{limit}. The runs had {many(ran.replicas, 'replica')}"
-    found = f"{percent(1.0 - expected)}, and the runs show {percent(1.0 - sum(shown) / len(shown))}"
+        told = f"{choice.why}{limit}. The runs had {many(ran.replicas, 'replica')}"
+        if _agree(expected, shown, stated.times, results):
+            return f"{stated.by}: {told}"
+        sums.append((expected, told))
+    (most_down, told), (least_down, _) = max(sums), min(sums)
+    if least_down < sum(shown) / len(shown) < most_down:
+        waits, anew = percent(1.0 - most_down), percent(1.0 - least_down)
+        return f"{stated.by}: {waits} up if a failed zone is waited for, {anew} up if not. At worst: {told}"
+    found = f"{percent(1.0 - sums[0][0])}, and the runs show {percent(1.0 - sum(shown) / len(shown))}"
     return (
         f"{stated.by}, {many(ran.replicas, 'replica')} should be up {found}. So something else decides, and "
         "more replicas are no answer to it: `holdfast sim run` tells what"
@@ -96,20 +107,23 @@ def _suiting(workload: Workload, pool: Pool) -> list[Offer]:
 
 def _stated(
     scenario: Scenario, workload: Workload, setups: list[PoolSetup], domains: int, results: list[Result]
-) -> Stated:
+) -> list[Stated]:
+    """The likelier reading first. Of a fleet that fell silent in its only zone nothing is launched for what
+    is not exclusive; where jobs beside it have some launched, those tell the dead from the silent."""
     program = next(s.program for s in scenario.workloads if s.workload.name == workload.name)
     detect_ms = scenario.policy.detection.silent_min_ms
     boot_ms = round(_mean([_replaced_ms(scenario, setup) for setup in setups]))
     times = redundancy.Times(detect_ms, program.start_ms, boot_ms, PROMOTE_MS)
     away_ms = detect_ms + boot_ms + program.start_ms
-    elsewhere = domains > 1 and any(setup.pool.can_launch for setup in setups)
-    domain_ms = min(scenario.domain_repair_ms, away_ms) if elsewhere else scenario.domain_repair_ms
+    waits, launches = scenario.domain_repair_ms, any(setup.pool.can_launch for setup in setups)
+    anew = min(waits, away_ms) if launches else waits
     nodes = _mean([_per_hour(setup.mtbf_ms) + _taken_per_hour(scenario, setup, away_ms) for setup in setups])
     zones, by = _per_hour(scenario.domain_mtbf_ms), "By the rates in this file"
     if not nodes + zones:
         hours = sum(result.node_hours for result in results)
         nodes, by = sum(result.nodes_lost for result in results) / max(hours, 1.0), "By what the runs lost"
-    return Stated(Rates(nodes, zones, domain_ms), times, by)
+    readings = [anew] if domains > 1 else dict.fromkeys((waits, anew))
+    return [Stated(Rates(nodes, zones, domain_ms), times, by) for domain_ms in readings]
 
 
 def _per_hour(every_ms: Millis) -> float:
