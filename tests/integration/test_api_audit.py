@@ -178,10 +178,21 @@ def test_files_are_put_aside_and_the_oldest_goes(tmp_path: Path) -> None:
 def test_failures_of_many_addresses_are_counted_within_bounds() -> None:
     failures = audit_log.Failures()
     written = sum(
-        failures.add(Record(1, Kind.LOGIN, origin=f"2001:db8::{number:x}")) for number in range(10_000)
+        failures.add(Record(1, Kind.LOGIN, origin=f"2001:db8:0:{number:x}::1")) for number in range(10_000)
     )
     assert written == audit_log.KINDS_MAX + 1
     assert len(failures.counted) == audit_log.KINDS_MAX + 1
     assert failures.over(2) == []
     (others,) = failures.over(100_000)
     assert (others.subject, others.count) == ("others", 10_000 - written)
+
+
+def test_no_token_or_network_drives_what_others_did_out_of_the_log() -> None:
+    failures = audit_log.Failures()
+    written = 0
+    for number in range(1_000):
+        denied = Record(1, Kind.DENIED, token="t", origin="10.0.0.1", subject=f"GET /v1/{number}")
+        stranger = Record(1, Kind.LOGIN, origin=f"2001:db8::{number:x}")
+        written += failures.add(denied) + failures.add(stranger)
+    assert written <= audit_log.OF_ONE_MAX + 2
+    assert len(failures.over(None)) <= audit_log.OF_ONE_MAX + 2

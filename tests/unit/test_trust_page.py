@@ -21,6 +21,7 @@ PARTIES = (
     "client without a key",
     "token `read`",
     "token `operator`",
+    "token with a project",
     "token `admin`",
     "token `gateway`, `signals`",
     "token `join`",
@@ -63,3 +64,21 @@ def test_each_row_says_what_is_not_defended_and_names_tests_that_there_are(who: 
     named = NAMED.findall(tests)
     assert named, "which test plays them?"
     assert not set(named) - names_of_tests()
+
+
+FINDINGS = [
+    f"{rank}{number}"
+    for rank, last in zip("CHML", (3, 8, 16, 14), strict=True)
+    for number in range(1, last + 1)
+]
+
+
+def test_each_finding_of_the_review_has_a_test_that_is_there() -> None:
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    told = {row[0]: row[-1] for row in cells if row[0] in FINDINGS}
+    assert list(told) == FINDINGS
+    for finding, answer in told.items():
+        assert answer.startswith(("fixed", "as it is:")), finding
+        assert NAMED.findall(answer), finding
+        assert not set(NAMED.findall(answer)) - names_of_tests(), finding
