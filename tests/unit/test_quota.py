@@ -373,11 +373,12 @@ def test_no_more_nodes_are_launched_than_the_money_pays_for(wanted: Workload, la
     assert len(play.world.nodes) == len(play.running(wanted.name)) == launched
 
 
-def test_only_so_many_are_preempted_as_the_money_pays_for() -> None:
+@pytest.mark.parametrize("quota", [{"month_micro_usd": NODE * 3 // 2}, {"nodes": 1}, {"cpu_milli": 8_000}])
+def test_only_so_many_are_preempted_as_the_quota_lets_in(quota: dict[str, int]) -> None:
     play = fleet(2)
     play.apply(service("other", 2, project="sound", cpu=8))
     play.obey()
-    limited(play, month_micro_usd=NODE * 3 // 2)
+    limited(play, **quota)
     play.apply(service("web", 2, cpu=8, priority=100))
     stopped = [action for _ in range(5) for action in (*play.obey(), *play.later(MINUTE))]
     assert sum(isinstance(action, do.StopReplica) for action in stopped) == 1

@@ -209,7 +209,7 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
     patient = draft.ways.get(workload.name) is Way.WAIT or not preempt.may_find(world, workload.priority)
     if world.policy.replicas.preempt and not world.brakes and not draft.leaving and not patient:
         spoken_for = frozenset(draft.ended)
-        for slot in draft.quotas.paid(workload, slots):
+        for slot in draft.quotas.may_stop_for(workload, slots):
             moves = draft.quotas.counted(slot.id)
             ask = ask_for(draft, workload, 1, (), again=bool(slot.epoch), moves=moves)
             victims = preempt.victims(world, draft.room, ask, workload.priority, spoken_for, draft.now)

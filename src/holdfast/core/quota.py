@@ -188,8 +188,16 @@ class Quotas:
 
     def paid(self, workload: Workload, slots: Sequence[Slot]) -> list[Slot]:
         """Those in which something is, and as many others as its money lasts for."""
+        return self._first(slots, self.by_money(workload, len(slots)))
+
+    def may_stop_for(self, workload: Workload, slots: Sequence[Slot]) -> list[Slot]:
+        """Seats for which others may be stopped now: each new one may bring it to one more node."""
         lasts = self.by_money(workload, len(slots))
-        new = [slot.id for slot in slots if not self.counted(slot.id)][lasts:]
+        return self._first(slots, min(lasts, self.new_nodes(workload) or lasts))
+
+    def _first(self, slots: Sequence[Slot], count: int) -> list[Slot]:
+        """All in which something is, and so many others."""
+        new = [slot.id for slot in slots if not self.counted(slot.id)][count:]
         return [slot for slot in slots if slot.id not in new]
 
     def _least(self, workload: Workload) -> MicroUsd:
