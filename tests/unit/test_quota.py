@@ -30,7 +30,7 @@ def fleet(nodes: int = 4, **rules: Any) -> Play:
     return play
 
 
-def limited(play: Play, name: str = "vision", **most: int) -> None:
+def limited(play: Play, name: str = "vision", **most: Any) -> None:
     play.tell(ev.ProjectApplied(at=play.now, project=Project(name, **most)))
 
 
@@ -374,7 +374,7 @@ def test_no_more_nodes_are_launched_than_the_money_pays_for(wanted: Workload, la
 
 
 @pytest.mark.parametrize("quota", [{"month_micro_usd": NODE * 3 // 2}, {"nodes": 1}, {"cpu_milli": 8_000}])
-def test_only_so_many_are_preempted_as_the_quota_lets_in(quota: dict[str, int]) -> None:
+def test_only_so_many_are_preempted_as_the_quota_lets_in(quota: dict[str, Any]) -> None:
     play = fleet(2)
     play.apply(service("other", 2, project="sound", cpu=8))
     play.obey()
@@ -383,3 +383,20 @@ def test_only_so_many_are_preempted_as_the_quota_lets_in(quota: dict[str, int]) 
     stopped = [action for _ in range(5) for action in (*play.obey(), *play.later(MINUTE))]
     assert sum(isinstance(action, do.StopReplica) for action in stopped) == 1
     assert (len(play.running("web")), len(play.running("other"))) == (1, 1)
+
+
+@pytest.mark.parametrize("quota", [{"month_micro_usd": NODE}, {"nodes": 1}, {"cpu_milli": 8_000}])
+def test_what_its_quota_keeps_waiting_holds_up_nobody_of_lower_priority(quota: dict[str, Any]) -> None:
+    """Somewhere in a fleet there is always something that stops; its room is not for what may not have it."""
+    play = fleet()
+    limited(play, **quota)
+    play.apply(service("web", 2, cpu=8, priority=100))
+    play.apply(service("churn", 1, project="sound", cpu=1))
+    play.obey()
+    assert len(play.running("web")) == 1
+    play.tell(ev.WorkloadDeleted(at=play.now, workload="churn"))
+    play.settle()
+    assert play.world.stopping
+    play.apply(service("other", 1, project="sound", cpu=1))
+    play.settle()
+    assert len(play.running("other")) == 1

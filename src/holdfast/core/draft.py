@@ -5,7 +5,7 @@ a copy of the room (made when first needed), the replicas that this plan already
 already fills. The world itself is not touched; `fold.accept` does that, once, when the plan is journalled.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from holdfast.core.quota import Quotas
 from holdfast.model import action as do
 from holdfast.model.course import Way
 from holdfast.model.lease import surely_over
+from holdfast.model.node import Node
 from holdfast.model.offer_table import Table
 from holdfast.model.plan import Held
 from holdfast.model.pool import Offer, Pool
@@ -202,9 +203,16 @@ class Draft:
     @property
     def leaving(self) -> bool:
         """Is room being made? A stop on a node that does not hear us makes none for now."""
+        return any(True for _ in self._emptied())
+
+    def leaving_for(self, workload: Workload) -> bool:
+        """And on a node that its project may use? Others must not wait for what its quota keeps waiting."""
+        return any(self.quotas.may_use(workload, node.id) for node in self._emptied())
+
+    def _emptied(self) -> Iterator[Node]:
         world = self.world
         homes = (world.nodes[world.replicas[name].node] for name in world.stopping)
-        return any(node.verdict.level is Level.ALIVE for node in homes)
+        return (node for node in homes if node.verdict.level is Level.ALIVE)
 
     def copies_at(self, workload: str) -> tuple[str, ...]:
         """Nodes that hold (or by this plan will hold) copies of the workload: the spread counts them."""

@@ -222,7 +222,8 @@ def _make_room(draft: Draft, workload: Workload, slots: list[Slot]) -> None:
                 owner = world.workloads.get(replica.workload)
                 why = f"{slot.id} has priority {workload.priority} over {owner.priority if owner else 0}"
                 draft.stop(replica, owner, why, cause="preemption")
-    if left < len(slots) or draft.leaving:
+    moves = any(draft.quotas.counted(slot.id) for slot in slots)  # and may go to any node
+    if left < len(slots) or (draft.leaving if moves else draft.leaving_for(workload)):
         draft.floor = max(draft.floor, workload.priority)
     _demand(draft, workload, slots, left)
 

@@ -138,7 +138,8 @@ def within_quota(draft: Draft, workload: Workload, slots: list[Slot]) -> list[Sl
 def _make_room(draft: Draft, workload: Workload, ask: placement.Ask, at_least: int) -> None:
     world = draft.world
     if draft.leaving:
-        draft.floor = max(draft.floor, workload.priority)
+        if draft.leaving_for(workload):
+            draft.floor = max(draft.floor, workload.priority)
     elif world.policy.replicas.preempt and not world.brakes:
         for name in preempt.victims_for_gang(
             world,

@@ -186,18 +186,12 @@ class Quotas:
         least = self._least(workload) if money is not None else 0
         return count if money is None or not least else max(0, min(count, money // least))
 
-    def paid(self, workload: Workload, slots: Sequence[Slot]) -> list[Slot]:
-        """Those in which something is, and as many others as its money lasts for."""
-        return self._first(slots, self.by_money(workload, len(slots)))
-
     def may_stop_for(self, workload: Workload, slots: Sequence[Slot]) -> list[Slot]:
-        """Seats for which others may be stopped now: each new one may bring it to one more node."""
+        """Seats for which others may be stopped now: those in which something is, and as many others as its
+        money and its nodes last for, since each may bring it to one more."""
         lasts = self.by_money(workload, len(slots))
-        return self._first(slots, min(lasts, self.new_nodes(workload) or lasts))
-
-    def _first(self, slots: Sequence[Slot], count: int) -> list[Slot]:
-        """All in which something is, and so many others."""
-        new = [slot.id for slot in slots if not self.counted(slot.id)][count:]
+        most = min(lasts, self.new_nodes(workload) or lasts)
+        new = [slot.id for slot in slots if not self.counted(slot.id)][most:]
         return [slot for slot in slots if slot.id not in new]
 
     def _least(self, workload: Workload) -> MicroUsd:
@@ -238,6 +232,13 @@ class Quotas:
             if (full and name not in used.nodes)
             or (left is not None and cost_of(needs, nodes.get(name)) > left)
         )
+
+    def may_use(self, workload: Workload, node: str) -> bool:
+        """One more replica there would be within the quota, as far as that depends on the node."""
+        new, money = self.new_nodes(workload), self.money(workload)
+        if new == 0 and node not in self.used(workload.project).nodes:
+            return False
+        return money is None or cost_of(workload.needs.resources, self.world.nodes.get(node)) <= money
 
     def trim(self, workload: Workload, spots: Iterable[Spot]) -> list[Spot]:
         """As many of these, from the first, as its project may have together."""
