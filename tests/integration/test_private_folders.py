@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.adapters.providers.local.folders import Folders
 from holdfast.agent.home import Home
@@ -61,3 +62,23 @@ def test_a_folder_in_which_there_is_nothing_of_ours_stays_as_it_is(tmp_path: Pat
     tmp_path.chmod(0o1777)  # as /tmp
     _make(tmp_path)
     assert mode(tmp_path) == 0o1777
+
+
+def test_checkpoints_go_to_no_workload_of_another_project_that_took_the_name_over(tmp_path: Path) -> None:
+    """Also where replicas have no users of their own: what is put aside is kept, and not handed over."""
+    tree = Tree(str(tmp_path / "agent"), str(tmp_path / "checkpoints"))
+    tree.make()
+    made = task_for(("true",))
+    folders = tree.folders(made)
+    private_folder.make(folders.own)
+    seat = Path(folders.checkpoint)
+    for number in (7, 8, 7, 8):
+        task = replace(made, brief=replace(made.brief, user=number))
+        save_task(task, folders, 0)
+        assert list(seat.iterdir()) == []
+        (seat / f"{number}").write_text("a model")
+        save_task(task, folders, 0)
+        assert [each.name for each in seat.iterdir()] == [f"{number}"], "its own stay"
+    aside = sorted(each.name for each in seat.parent.parent.iterdir() if ".of-" in each.name)
+    name = seat.parent.name
+    assert aside == [f"{name}.of-7", f"{name}.of-7.2", f"{name}.of-8"]

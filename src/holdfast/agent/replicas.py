@@ -23,6 +23,7 @@ and can go through the folders above without seeing what is in them; all the res
 import fcntl
 import os
 from collections.abc import Callable
+from itertools import chain, count
 
 import msgspec
 
@@ -120,25 +121,30 @@ def fields_of(rights: Rights) -> records.Fields:
 
 def save_task(task: Task, folders: Folders, user: int) -> None:
     """`user`: of its own; 0: it is the agent's."""
+    _keep_apart(folders.checkpoint, task.brief.user)
     if user:
-        _give_checkpoints(folders.checkpoint, user, task.brief.user)
-    private_folder.make(folders.checkpoint)
+        _give_checkpoints(folders.checkpoint, user)
     state = msgspec.json.encode(state_of(task.wanted, folders.checkpoint))
     records.write(folders.state, state, reader=user)
     records.write(f"{folders.own}/task", msgspec.json.encode(task))
 
 
-def _give_checkpoints(folder: str, user: int, number: int) -> None:
-    """Those of a workload that had this name before, in another project, are put aside: its number tells.
-    What is there of this one may belong to the agent's user, from a time before there were others."""
+def _keep_apart(folder: str, number: int) -> None:
+    """Checkpoints of a workload that had this name before, in another project, are put aside: its number
+    tells, whether it has a user of its own here or not."""
     all_of_it = os.path.dirname(folder)
     before = records.read_number(f"{all_of_it}/{OWNER}")
     if before and number and before != number:
-        os.rename(all_of_it, f"{all_of_it}.of-{before}")
+        names = chain([f"{all_of_it}.of-{before}"], (f"{all_of_it}.of-{before}.{more}" for more in count(2)))
+        os.rename(all_of_it, next(name for name in names if not os.path.lexists(name)))
     private_folder.make(folder)
-    users.open_way(all_of_it)
     if number and before != number:
         records.write(f"{all_of_it}/{OWNER}", f"{number}\n".encode())
+
+
+def _give_checkpoints(folder: str, user: int) -> None:
+    """What is there may belong to the agent's user, from a time before there were others."""
+    users.open_way(os.path.dirname(folder))
     if os.lstat(folder).st_uid != user:
         users.give_all(folder, user)
 
