@@ -8,6 +8,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from holdfast.api import access, gate, streams, token_limits, writes
 from holdfast.api.token_limits import TokenLimits
@@ -217,6 +219,48 @@ async def test_a_token_that_asks_too_often_waits_and_another_does_not() -> None:
         await house.get("/v1/nodes", headers=other)
         house.edge.rates._clock = lambda: 1.0
         await house.get("/v1/nodes", headers=reader)
+
+
+async def test_a_long_list_counts_for_more_than_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_limits, "ENTRIES", 1)
+    async with served("n1", "n2", "n3", access=access.Access()) as house:
+        house.edge.rates._clock = lambda: 0.0
+        reader = await house.token(Role.READ)
+        for path, cost in (("/v1/nodes", 4), ("/v1/status", 4), ("/v1/nodes/n1", 1), ("/v1/replicas", 1)):
+            before = house.edge.rates._used.get("id-read-0", (0.0, 0.0))[0]
+            await house.get(path, headers=reader)
+            assert house.edge.rates._used["id-read-0"][0] - before == cost, path
+
+
+async def test_only_so_many_answers_of_one_token_are_in_memory_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that does not read its answers holds them."""
+    monkeypatch.setattr(token_limits, "AT_ONCE", 2)
+    async with served(access=access.Access()) as house:
+        reader, other = await house.token(Role.READ), await house.token(Role.OPERATOR)
+        who = access.Admitted(Role.READ, "", "id-read-0")
+        with house.edge.rates.place(who), house.edge.rates.place(who):
+            refused = answered(await house.client.get("/v1/nodes", headers=reader), 429)
+            assert "2 requests with the token id-read-0 are being answered" in refused["detail"]
+            await house.get("/v1/nodes", headers=other)
+        for path, status in (("/v1/nodes", 200), ("/v1/nodes/none", 404), ("/v1/tokens", 403)):
+            await house.get(path, status, headers=reader)
+        assert not house.edge.rates._open, "given back, also after an error"
+
+
+async def test_an_answer_that_nobody_takes_is_held_until_its_client_is_let_go() -> None:
+    given_back = list[str]()
+
+    class Stuck(Response):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            assert not given_back
+            raise TimeoutError
+
+    nothing: Any = None
+    with pytest.raises(TimeoutError):
+        await gate.Held(Stuck(), lambda: given_back.append("it"))({}, nothing, nothing)
+    assert given_back == ["it"]
 
 
 def test_what_tokens_have_asked_is_remembered_within_bounds() -> None:

@@ -10,6 +10,7 @@ a 500 without details, and a traceback in the log.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, ClassVar
@@ -19,12 +20,13 @@ from fastapi.routing import APIRoute
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.api import problems, projects
 from holdfast.api.access import Admitted, Forbidden
 from holdfast.api.edge import Edge, edge_of
 from holdfast.api.problems import Refused
+from holdfast.api.streams import Stream
 from holdfast.control.plane import NotLeading, Plane
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Role
@@ -75,6 +77,15 @@ class Open(APIRoute):
             edge.rates.take(admitted)
             edge.audit.used(admitted)
             request.state.lapsed = partial(edge.access.lapsed, request, registry)
+            with contextlib.ExitStack() as place:
+                place.enter_context(edge.rates.place(admitted))
+                response = await self._answered(request, handler, edge)
+                if not isinstance(response, Stream):  # they have a bound of their own
+                    return Held(response, place.pop_all().close)
+                return response
+        return await self._answered(request, handler, edge)
+
+    async def _answered(self, request: Request, handler: Handler, edge: Edge) -> Response:
         if self.leads and not edge.plane.leading:
             return await sent_on(request, edge)
         if self.shows:
@@ -94,6 +105,20 @@ class Open(APIRoute):
             what = f"this is of the whole fleet, and the token is for the project {who.project}"
             raise Forbidden(who, what, projects.TOKEN)
         return who
+
+
+class Held(Response):
+    """A response that is in memory until its client has taken it, or was let go."""
+
+    def __init__(self, response: Response, done: Callable[[], None]) -> None:
+        self.response, self.done = response, done
+        self.status_code, self.background = response.status_code, None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.response(scope, receive, send)
+        finally:
+            self.done()
 
 
 def check_known(plane: Plane) -> None:

@@ -61,6 +61,7 @@ async def status(edge: ThisEdge) -> Response:
 async def nodes_of(edge: Edge) -> list[shapes.Node]:
     sight, own = sight_of(edge.plane), edge.own
     findings = views.findings_by_node(sight.world)
+    edge.rates.listed(edge.who, len(sight.world.nodes))
     return await in_parts(
         list(sight.world.nodes), lambda name: own.node(views.node(sight, name, findings.get(name, [])))
     )
@@ -68,7 +69,9 @@ async def nodes_of(edge: Edge) -> list[shapes.Node]:
 
 async def workloads_of(edge: Edge) -> list[shapes.Workload]:
     sight, own = sight_of(edge.plane), edge.own
-    return await in_parts(own.names(), lambda name: own.shown(views.workload_of(sight, name)))
+    names = own.names()
+    edge.rates.listed(edge.who, len(names))
+    return await in_parts(names, lambda name: own.shown(views.workload_of(sight, name)))
 
 
 def one_node(edge: Edge, name: str) -> shapes.Node:
@@ -132,6 +135,7 @@ async def workload(edge: ThisEdge, name: str) -> Response:
 async def replicas(edge: ThisEdge, workload: Filter = "", node: Filter = "") -> Response:
     sight, own = sight_of(edge.plane), edge.own
     names = [id for id in views.replicas_named(sight.world, workload, node) if own.sees_replica(id)]
+    edge.rates.listed(edge.who, len(names))
     return give(await in_parts(names, lambda name: views.replica_of(sight, name)))
 
 

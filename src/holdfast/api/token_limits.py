@@ -2,22 +2,26 @@
 
 A control plane is one process, and every request costs it some of the time in which it hears the fleet. So
 each token has a rate limit: a token bucket of requests. It fills by REQUESTS_PER_S and holds BURST_S seconds
-of that; beyond it the answer is a 429 that says when to come again. Open streams are bounded beside it
-(`streams`). Whose token is brought counts, and not from where: programs behind one address do not starve one
-another, and one program at many addresses has no more than at one.
+of that; beyond it the answer is a 429 that says when to come again. A long list counts for more than one, by
+how many entries it has, when it has been made: whoever reads a fleet of ten thousand nodes again and again
+takes the time in which they are heard. And so many may be answered at a time, for each answer is in memory
+until its client has taken it. Open streams are bounded beside it (`streams`). Whose token is brought counts,
+and not from where: programs behind one address do not starve one another, and one program at many addresses
+has no more than at one.
 
-Refused: to weigh requests by what they cost. What is dear has its own bound already (dry runs wait for one
-another, bodies are at most 4 MiB), and a reader could not foresee when it is refused.
+Refused: to weigh all requests by what they cost. What else is dear has its own bound already (dry runs wait
+for one another, bodies are at most 4 MiB), and a reader could not foresee when it is refused.
 
 Where the numbers come from: `holdfast status --watch`, a dashboard and a Prometheus ask some five times a
 second together, and a script that walks through all workloads of a fleet finishes its burst unhindered. A
 gateway borrows quota and reports load several times a second, and many may have one token: ten times as much.
 """
 
+import contextlib
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from holdfast.api.access import Admitted
@@ -27,6 +31,8 @@ from holdfast.ports.registry import Role
 REQUESTS_PER_S = 100.0
 BURST_S = 5.0
 STREAMS = 32
+AT_ONCE = 32  # requests of one token that are being answered
+ENTRIES = 500  # of a list count for one request more
 GATEWAYS_TIMES = 10
 TOKENS_KEPT = 4_096
 
@@ -46,6 +52,27 @@ class Rates:
     def __init__(self, per_s: float = REQUESTS_PER_S, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_s, self._clock = per_s, clock
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._open: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def place(self, who: Admitted) -> Iterator[None]:
+        """While one of its requests is answered. Refused: there are too many."""
+        most = AT_ONCE * (GATEWAYS_TIMES if who.role is Role.GATEWAY else 1)
+        if self._open[who.token] >= most:
+            what = f"{most} requests with the token {who.token} are being answered"
+            raise Refused(429, what, "ask for less at a time", headers={"Retry-After": "1"})
+        self._open[who.token] += 1
+        try:
+            yield
+        finally:
+            self._open[who.token] -= 1
+            self._open += Counter()  # forgets those that have none
+
+    def listed(self, who: Admitted, entries: int) -> None:
+        """A list of so many entries was made for it."""
+        used, at = self._used.get(who.token, (0.0, self._clock()))
+        if entries >= ENTRIES and who.token:
+            self._used[who.token] = (used + entries // ENTRIES, at)
 
     def take(self, who: Admitted) -> None:
         """One request. Refused: too many. Where tokens are not asked for, there is no limit."""
