@@ -83,3 +83,22 @@ def test_what_stays_as_it_was_is_let_in_and_two_that_come_together_are_compared(
     a, b = service("chat", "a", models=("llama",)), service("mine", "b", models=("llama",))
     assert not list(routes.problems(world_of(a, b), [b], of_project=True))
     assert list(routes.problems(world_of(), [a, b], of_project=False))
+
+
+def test_a_long_list_is_compared_with_all_others_at_once() -> None:
+    """It is done where nodes are heard, so it must not take long."""
+    theirs = [service(f"s{n}", "a", models=tuple(f"m{n}-{m}" for m in range(100))) for n in range(100)]
+    mine = service("mine", "b", models=tuple(f"x{n}" for n in range(50_000)))
+    world = world_of(*theirs)
+    compared = 0
+    real = routes.Claims.have_model
+
+    def counting(claims: routes.Claims, model: str) -> bool:
+        nonlocal compared
+        compared += 1
+        return real(claims, model)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routes.Claims, "have_model", counting)
+        assert not list(routes.problems(world, [mine], of_project=True))
+    assert compared == 50_000, "each once, and not with each service"

@@ -8,6 +8,7 @@ say; nothing is decided here.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query
@@ -48,6 +49,7 @@ from holdfast.ports.registry import Role
 TEXT_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/plain", "")
 SENT = "what was sent"
 FileName = Annotated[str, Query(max_length=253, description="what problems call it")]
+PROBLEMS_MAX = 20
 NOT_ASKED = "its settings are not applied yet"
 TAKES = "a workload file: documents of workloads, pools and a policy; as JSON an object or a list of them"
 
@@ -181,7 +183,8 @@ def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Chan
     if problems:
         what = "a workload waits for what it cannot wait for"
         raise Refused(422, what, "nothing was changed; put `after` right", problems=problems)
-    if problems := list(routes.problems(world, workloads, of_project=bool(edge.who.project))):
+    taken = routes.problems(world, workloads, of_project=bool(edge.who.project))
+    if problems := list(islice(taken, PROBLEMS_MAX)):
         hint = "nothing was changed; take other names, or ask an admin whose they are"
         raise Refused(409, "gateways lead this to another project", hint, problems=problems)
     for each in wanted:

@@ -13,10 +13,13 @@ Refused: priority to whoever claimed first. It would depend on the order in whic
 service that is deleted and applied again would have lost its requests meanwhile.
 """
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.model.workload import Serves, Service, Workload
 from holdfast.model.world import World
+
+TAKEN = "is another project's, or a part of what is"
 
 
 def problems(world: World, applied: Iterable[Workload], *, of_project: bool) -> Iterator[str]:
@@ -24,46 +27,65 @@ def problems(world: World, applied: Iterable[Workload], *, of_project: bool) -> 
     act for one project alone."""
     new = {workload.name: workload for workload in applied}
     known = world.workloads | new
-    serving = {name: known[name] for name in {*world.fronted, *new} if _serves(known[name]) is not None}
+    serving = [workload for name in {*world.fronted, *new} if _serves(workload := known[name]) is not None]
+    others: dict[str, Claims] = {}
     for name, workload in new.items():
-        serves, before = _serves(workload), _serves(world.workloads.get(name))
-        if serves is None or serves == before:
+        serves = _serves(workload)
+        if serves is None or serves == _serves(world.workloads.get(name)):
             continue
-        for other in serving.values():
-            if other.project != workload.project:
-                yield from _overlaps(name, serves, other, of_project=of_project)
+        if workload.project not in others:
+            theirs = (other for other in serving if other.project != workload.project)
+            others[workload.project] = Claims(theirs)
+        yield from _overlaps(name, serves, others[workload.project], of_project=of_project)
+
+
+class Claims:
+    """Of several services together, so that a long list is compared with all of them at once."""
+
+    def __init__(self, services: Iterable[Workload]) -> None:
+        found = [(each.name, serves) for each in services if (serves := _serves(each)) is not None]
+        models = [model for name, serves in found for model in serves.models or (name,)]
+        self.models = frozenset(model for model in models if not model.endswith("*"))
+        self.starts = tuple(model[:-1] for model in models if model.endswith("*"))
+        self.sorted_models = sorted({*self.models, *self.starts})
+        self.hosts = frozenset(_host(host) for _, serves in found for host in serves.hosts)
+        self.prefixes = tuple(sorted({_folder(path) for _, serves in found for path in serves.prefixes}))
+
+    def have_model(self, model: str) -> bool:
+        """Is there a model that both answer for?"""
+        if model.endswith("*"):
+            start = model[:-1]
+            return start.startswith(self.starts) or _begins(self.sorted_models, start)
+        return model in self.models or model.startswith(self.starts)
+
+    def have_prefix(self, path: str) -> bool:
+        folder = _folder(path)
+        return folder.startswith(self.prefixes) or _begins(self.prefixes, folder)
 
 
 def _serves(workload: Workload | None) -> Serves | None:
     return workload.shape.serves if workload is not None and isinstance(workload.shape, Service) else None
 
 
-def _overlaps(name: str, mine: Serves, other: Workload, *, of_project: bool) -> Iterator[str]:
-    theirs = _serves(other)
-    if theirs is None:
-        return
-    taken = "is another project's, or a part of what is"
+def _overlaps(name: str, mine: Serves, theirs: Claims, *, of_project: bool) -> Iterator[str]:
     for model in mine.models or (name,):
-        if any(_same_models(model, each) for each in theirs.models or (other.name,)):
-            yield f"{name}.serves.models: {model} {taken}"
+        if theirs.have_model(model):
+            yield f"{name}.serves.models: {model} {TAKEN}"
     for host in mine.hosts:
-        if _host(host) in map(_host, theirs.hosts):
-            yield f"{name}.serves.hosts: {host} {taken}"
+        if _host(host) in theirs.hosts:
+            yield f"{name}.serves.hosts: {host} {TAKEN}"
     for prefix in mine.prefixes:
-        if any(_inside(prefix, each) or _inside(each, prefix) for each in theirs.prefixes):
-            yield f"{name}.serves.prefixes: {prefix} {taken}"
+        if theirs.have_prefix(prefix):
+            yield f"{name}.serves.prefixes: {prefix} {TAKEN}"
     if of_project and ((mine.hosts and theirs.prefixes) or (mine.prefixes and theirs.hosts)):
         kind, others = ("hosts", "prefixes") if mine.hosts and theirs.prefixes else ("prefixes", "hosts")
         yield f"{name}.serves.{kind}: another project has {others}; it takes a token without a project"
 
 
-def _same_models(a: str, b: str) -> bool:
-    """Is there a model that both answer for?"""
-    if a.endswith("*") and b.endswith("*"):
-        return a.startswith(b[:-1]) or b.startswith(a[:-1])
-    if a.endswith("*"):
-        return b.startswith(a[:-1])
-    return a.startswith(b[:-1]) if b.endswith("*") else a == b
+def _begins(texts: Sequence[str], start: str) -> bool:
+    """Does one of these, which are sorted, begin so?"""
+    at = bisect_left(texts, start)
+    return at < len(texts) and texts[at].startswith(start)
 
 
 def _host(host: str) -> str:
@@ -71,5 +93,5 @@ def _host(host: str) -> str:
     return host.lower().rpartition(":")[0] or host.lower()
 
 
-def _inside(path: str, prefix: str) -> bool:
-    return path == prefix or path.startswith(f"{prefix.rstrip('/')}/")
+def _folder(path: str) -> str:
+    return f"{path.rstrip('/')}/"
