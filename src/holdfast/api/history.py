@@ -172,13 +172,13 @@ async def explained(edge: ThisEdge, kind: Kind, name: Annotated[str, Query(max_l
         hint = f"{TOKEN}; holdfast explain workload NAME tells what keeps it from running"
         raise Refused(403, f"why a {kind} is as it is concerns the whole fleet", hint)
     told = await _told(plane, kind, name, own.project)
-    known = tuple(_visible(own, names) for names in _known(world, kind))
-    if any(name in names for names in known):
+    known = _known(world, kind)
+    if _is_visible(own, name) and any(name in names for names in known):
         found = _explanation(plane, world, senses, kind, name)
     elif told:
         found = explain.Explanation(f"{name} is gone: {told[-1].text}", (), ())
     else:
-        raise unknown(kind, name, chain(*known))
+        raise unknown(kind, name, (each for each in chain(*known) if _is_visible(own, each)))
     return give(
         shapes.Explanation(
             kind=kind.value,
@@ -224,11 +224,9 @@ def _known(world: World, kind: Kind) -> tuple[Mapping[str, object], ...]:
             return (listing.keys(world),)
 
 
-def _visible(own: Projects, names: Mapping[str, object]) -> Mapping[str, object]:
-    """Of workloads, slots and replicas, those that the one who asks may see."""
-    if not own.project:
-        return names
-    return {name: it for name, it in names.items() if own.sees(name.rpartition("/")[0] or name)}
+def _is_visible(own: Projects, name: str) -> bool:
+    """A workload, slot or replica that the one who asks may see. Others are asked for without a project."""
+    return not own.project or own.sees(name.rpartition("/")[0] or name)
 
 
 async def _told(plane: Plane, kind: Kind, name: str, project: str) -> tuple[Told, ...]:
