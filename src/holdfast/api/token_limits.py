@@ -31,7 +31,7 @@ from holdfast.ports.registry import Role
 REQUESTS_PER_S = 100.0
 BURST_S = 5.0
 STREAMS = 32
-AT_ONCE = 32  # requests of one token that are being answered
+AT_ONCE = 64  # requests of one token that are being answered
 ENTRIES = 500  # of a list count for one request more
 GATEWAYS_TIMES = 10
 TOKENS_KEPT = 4_096
