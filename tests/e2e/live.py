@@ -372,9 +372,11 @@ class Ground:
             )
         return self.agents[name]
 
-    def fleet(self, plane: Started, *names: str, urls: str = "", words: tuple[str, ...] = ()) -> None:
+    def fleet(
+        self, plane: Started, *names: str, urls: str = "", words: tuple[str, ...] = (), pool: str = POOL
+    ) -> None:
         """Agents that have joined."""
-        plane.apply_when_led(POOL)
+        plane.apply_when_led(pool)
         for name in names:
             self.join(plane, name, urls=urls, words=words)
         plane.until_alive(len(names))

@@ -114,7 +114,7 @@ def test_commands_say_what_is_wrong_in_a_few_lines(shared_ground: Ground, plane:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--host 0.0.0.0", "reachable from other machines"),
+        ("--host 0.0.0.0 --own-ca --insecure", "two ways"),
         ("--tls-cert nowhere.pem --tls-key nowhere.key", "nowhere"),
         ("--tls-cert nowhere.pem", "needs both"),
         ("--database mysql://x/y", "mysql"),

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.live import LEASE_MS, WEB, Ground, Started, alone, boot_ms, lives, replicas, until
-from tests.e2e.network import Network
+from tests.e2e.live import LEASE_MS, POOL, WEB, Ground, Started, alone, boot_ms, lives, replicas, until
+from tests.e2e.network import SWITCHES, Network
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces take root")
 
@@ -27,7 +27,7 @@ def plane(network: Network, ground: Ground) -> Started:
     for node in NODES:
         ground.prefix[node] = network.on(node)
         ground.words[node] = ("--insecure", "--address", network.address(node, "peers"))
-    ground.fleet(plane, *NODES)
+    ground.fleet(plane, *NODES, pool=POOL.replace("}", f", network: {SWITCHES['peers']}.0/24}}"))
     return plane
 
 
