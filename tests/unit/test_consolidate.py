@@ -274,15 +274,24 @@ def test_a_job_is_counted_after_what_is_placed_before_it_has_stopped() -> None:
 
 
 def test_no_node_is_emptied_by_a_plan_that_fills_the_standby_and_orders_another() -> None:
-    halves = (small("half", needs=milli(3500)), small("other half", needs=milli(3500)))
-    policy = Policy(
-        balance=BalancePolicy(every_ms=HOUR)
-    )  # the first look at the load is the first at the nodes
-    play = Beside(policy, a=halves, b=(small("one"),), c=(small("two"),))
+    policy = Policy(balance=BalancePolicy(part_ms=HOUR))  # when the nodes are looked at first
+    one, two, three = ((small("web", shape=Service(count)),) for count in (1, 2, 3))
+    play = Beside(policy, a=one, b=two, c=three, d=(small("other"),))
     actions = play.later(HOUR)
     assert [place.node for place in of(do.PlaceReplica, actions)] == ["empty"]
     assert [launch.why for launch in of(do.LaunchNode, actions)] == ["a warm standby node"]
     assert drains(actions) == []
+
+
+def test_no_load_is_moved_onto_the_standby_for_another_would_be_ordered() -> None:
+    """A property found it: nodes were full and level, and cost more hour by hour."""
+    halves = (small("half", needs=milli(3500)), small("other half", needs=milli(3500)))
+    policy = Policy(balance=BalancePolicy(every_ms=HOUR))
+    play = Beside(policy, a=halves, b=(small("one"),), c=(small("two"),))
+    actions = play.hours(3)
+    assert [place.node for place in of(do.PlaceReplica, actions)] != []
+    assert of(do.LaunchNode, actions) == []
+    assert play.world.on_node["empty"] == {}
 
 
 # it yields

@@ -24,8 +24,9 @@ copies in one domain (`placement` says why half), or that was promised.
 
 Refused: balancing GPU nodes by load. A GPU belongs to its replica alone, so sharing out gains nothing, and it
 cuts up the machines that placement kept whole; replicas with GPUs move for their spread only, and no load is
-moved onto a GPU node. Refused: asking for the best set of moves. One good move a round, looked at again after
-it has happened, needs no forecast.
+moved onto a GPU node. Refused: moving load onto an empty node that its pool keeps as a standby. The pool
+would launch another, and a node that was paid for to stand ready would be paid for twice. Refused: asking for
+the best set of moves. One good move a round, looked at again after it has happened, needs no forecast.
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core import reserve
+from holdfast.core import boots, reserve
 from holdfast.core.placement import Ask, Spot, allowed, lanes, most_in_one, place
 from holdfast.model.place import Level
 from holdfast.model.replica import LIVE, Replica, State
@@ -190,6 +191,7 @@ def _load_moves(
 ) -> Iterator[Move]:
     """A node gives or takes once in a round: what it is worth afterwards is seen in the next."""
     loads = _loads(room, measured)
+    loads.plain[list(_standbys(world, room, now))] = False
     busy = np.flatnonzero(loads.plain)
     for row in busy[np.argsort(-loads.share[busy], kind="stable")][:BUSIEST_NODES].tolist():
         best = max(_handovers(world, room, row, now, loads, used), default=None)
@@ -209,6 +211,15 @@ def _loads(room: Room, measured: Mapping[str, float]) -> Loads:
         if node in room.row:
             share[room.row[node]], is_measured[room.row[node]] = value, True
     return Loads(share, is_measured, plain(room))
+
+
+def _standbys(world: World, room: Room, now: Instant) -> Iterator[int]:
+    """The rows of empty nodes, as many of each pool as it wants to stand ready."""
+    for name, pool in world.pools.items():
+        open_ = [node for node in world.in_pool[name] if node in room.row and room.open[room.row[node]]]
+        empty = [node for node in open_ if not world.on_node[node]]
+        wanted = boots.standbys_of(world, pool, len(open_) - len(empty), now) if empty else 0
+        yield from (room.row[node] for node in empty[:wanted])
 
 
 def plain(room: Room) -> Bools:
