@@ -61,7 +61,7 @@ def test_the_racks_of_one_zone_are_one_domain_and_nothing_keeps_the_promise() ->
 
 
 def test_a_zone_that_fails_is_not_waited_for_where_a_training_beside_has_nodes_launched_in_it() -> None:
-    """They tell the dead from the silent: the advice once withdrew itself, with the target missed above it."""
+    """They tell the dead from the silent: the advice withdrew itself, with the target missed above it."""
     tuned = {"name": "tune", "kind": "training", "nodes_min": 2, "nodes_max": 4, "cpus": 8, "memory": "8GiB"}
     line = told(
         {"zones": ["a"], "mtbf": "2d", "nodes": 8, "max": 12},
