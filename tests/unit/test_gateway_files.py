@@ -254,6 +254,35 @@ def test_the_example_is_good(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert "is good: 1 service, " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("mode", "credential", "warned"),
+    [(0o644, "sk-engine", True), (0o600, "sk-engine", False), (0o644, "env:ENGINE", False)],
+)
+def test_a_file_with_credentials_that_others_can_read_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    mode: int,
+    credential: str,
+    warned: bool,
+) -> None:
+    monkeypatch.setenv("ENGINE", "sk-of-the-environment")
+    file = tmp_path / "gateway.yaml"
+    upstream = f"{{ url: 'http://127.0.0.1:1', credential: '{credential}' }}"
+    file.write_text(f"services: [{{ name: a, upstreams: [{upstream}] }}]\n")
+    file.chmod(mode)
+    monkeypatch.setattr(
+        sys, "argv", ["holdfast", "gateway", "--check", "--config", str(file), "--dir", str(tmp_path)]
+    )
+    with pytest.raises(SystemExit) as end:
+        main()
+    said = capsys.readouterr().err
+    assert end.value.code == 0
+    assert (f"warning: {file} has the mode 0644" in said) == warned
+    assert (f"hint: chmod 600 {file}, or credential: env:NAME" in said) == warned
+    assert "sk-" not in said
+
+
 def test_a_certificate_must_belong_to_its_key(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("a.pem", "a.key", "b.pem", "b.key")]
     write(paths, (*self_signed("a"), *self_signed("b")))

@@ -117,10 +117,27 @@ def _settings(config: Path | None, state: Path, *, alone: bool) -> "Gateway":
         wanted = files.read(config or FILE, state, alone=alone)
     except FileProblem as problem:
         say.fail(problem.lines(), "docs/reference/gateway-file.md")
+    _warn_of_readers(config or FILE, wanted)
     if not alone and (wanted.keys or wanted.limits):
         wrong = f"{config}: expected no keys and no limits, for these are the control plane's, got some"
         say.fail([wrong], "leave them out, and make them there")
     return wanted
+
+
+def _warn_of_readers(file: Path, wanted: "Gateway") -> None:
+    """A file without credentials may be anybody's to read, and one with them is often mounted as it is: so a
+    warning, where a file that is nothing but a secret is refused."""
+    from holdfast.ports import secret_file
+
+    text = file.read_text(encoding="utf-8", errors="replace")
+    sent = {upstream.credential for service in wanted.services for upstream in service.upstreams}
+    if not any(each in text for each in sent if each):
+        return
+    try:
+        secret_file.check(file)
+    except secret_file.Exposed as error:
+        say.note(f"warning: {error}, and there are credentials in it")
+        say.note(f"hint: chmod 600 {file}, or credential: env:NAME")
 
 
 def _serve(wanted: "Gateway", behind: "Behind | None", *, log_json: bool | None, json: bool) -> None:
