@@ -74,6 +74,16 @@ async def test_a_join_token_is_good_once() -> None:
         assert (refused.code, "used by n1" in refused.why) == ("token", True)
 
 
+async def test_a_token_that_is_brought_with_its_pin_is_the_same_token() -> None:
+    """Agents send the secret alone; one of an older version sends all that it was given."""
+    world, behind = World(), "." + "0a" * 32
+    async with world.plane() as plane:
+        await ready(world, plane)
+        first = stranger(world, "n1", await token(world, "once") + behind)
+        await world.connect(first, plane)
+        await within(first.welcomed.wait())
+
+
 async def test_of_twenty_agents_with_one_token_as_many_join_as_it_may_and_the_rest_learn_why() -> None:
     world = World()
     async with world.plane() as plane:

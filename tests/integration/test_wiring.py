@@ -14,14 +14,18 @@ import pytest
 from holdfast import wiring
 from holdfast.adapters.clock import HostClock
 from holdfast.cli.serve import serve
+from holdfast.control.authority import Authority, made
+from holdfast.control.certificates import OwnCertificates, Shown
 from holdfast.control.enrol import Enrolment
 from holdfast.control.plane import LEADER_TTL_MS
 from holdfast.model.pool import Pool
 from holdfast.ports.registry import Role, Token
 from holdfast.sim.registry import SimRegistry
+from holdfast.wire import pin
+from holdfast.wire.certificates import Certificates
 from holdfast.wire.identity import hashed
 from holdfast.wiring import CannotStart, Providers, Settings, first_token
-from tests import planes
+from tests import certificates, planes
 from tests.how_to import install
 from tests.planes import PATIENCE_S, until
 from tests.served import bearer
@@ -184,6 +188,48 @@ async def test_a_mistake_while_looking_after_local_nodes_ends_nobody_else(
     supervising.cancel()
     await asyncio.gather(supervising, return_exceptions=True)
     await providers.close()
+
+
+async def test_launched_nodes_are_given_what_outlives_every_certificate(tmp_path: Path) -> None:
+    """They were given the leaf of the control plane: after its renewal they trusted nobody. EC2 takes a
+    repeated request for the same one only if nothing differs."""
+    authority, files = Authority(made()), (tmp_path / "cert.pem", tmp_path / "key.pem")
+    certificates.write(files, certificates.self_signed("public"))
+    own = OwnCertificates(authority, tmp_path / "ca", ("cp1.example.org",))
+    enrolment = Enrolment(SimRegistry(), CLOCK, b"")
+    for given in (None, Certificates(*files)):
+        shown, url = Shown(authority, own, given), "https://cp1.example.org:7700"
+        join = await Providers(Settings(tmp_path), enrolment, url, shown)._credentials("n1")
+        assert own.renew()
+        assert await Providers(Settings(tmp_path), enrolment, url, shown)._credentials("n1") == join
+        assert (join.ca, join.insecure) == ("", False)
+        assert pin.split(join.token) == (enrolment.token_for("n1"), authority.pin)
+    plain = await Providers(Settings(tmp_path), enrolment, "http://10.0.0.1:7700")._credentials("n1")
+    assert (plain.token, plain.insecure) == (enrolment.token_for("n1"), True)
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "more", "tls"),
+    [
+        ("127.0.0.1", "", {}, False),
+        ("127.0.0.1", "https://proxy.example.org", {}, False),
+        ("0.0.0.0", "", {}, True),
+        ("10.0.0.1", "https://cp1.example.org", {}, True),
+        ("0.0.0.0", "https://proxy.example.org", {"insecure": True}, False),
+        ("127.0.0.1", "", {"own_ca": True}, True),
+    ],
+)
+def test_there_is_tls_beyond_loopback_unless_it_is_not_wanted(
+    tmp_path: Path, host: str, url: str, more: dict[str, Any], tls: bool
+) -> None:
+    """On loopback with the URL of a proxy, the proxy ends TLS."""
+    assert wiring._tls(Settings(tmp_path, host=host, url=url, **more)) == tls
+
+
+def test_a_url_of_plain_http_and_tls_do_not_go_together(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match="is plain http, and it would listen with TLS") as error:
+        wiring.check(Settings(tmp_path, host="0.0.0.0", url="http://cp1:7700"))
+    assert error.value.hint.startswith("--url https://cp1:7700")
 
 
 def test_a_leader_is_one_for_as_long_as_the_command_says() -> None:
