@@ -131,6 +131,16 @@ def test_one_of_our_own_is_due_by_the_clock_of_the_wall(
     assert certificates.is_due()
 
 
+def test_a_certificate_is_made_whatever_the_machine_is_called() -> None:
+    hosts = ("bücher.example", "a" * 70, "my_host", "fe80::1%eth0", "..", "127.0.0.1", "::1", "localhost")
+    chain, _ = Authority(made()).certificate(hosts)
+    names = x509.load_pem_x509_certificate(chain).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    found = [str(name.value) for name in names.value]
+    assert found == ["xn--bcher-kva.example", "my_host", "fe80::1", "127.0.0.1", "::1", "localhost"]
+
+
 def test_an_authority_has_no_end_and_begins_before_any_clock_that_is_right() -> None:
     found = x509.load_pem_x509_certificate(Authority(made()).pem.encode())
     assert found.not_valid_after_utc.year == 9999

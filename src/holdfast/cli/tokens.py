@@ -92,6 +92,8 @@ def _uses_of(role: str, urls: tuple[str, ...], pool: str) -> list[str]:
     where = ",".join(urls)
     if role == Role.JOIN:
         return [f"on the node: holdfast agent --join {where} --pool {pool or 'POOL'} --token-file FILE"]
+    if role == Role.GATEWAY:
+        return [f"where the gateway runs: holdfast gateway --control {where} --token-file FILE"]
     return [f"on another machine: holdfast login {where}"]
 
 

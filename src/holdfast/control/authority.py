@@ -58,10 +58,11 @@ class Authority:
         """A new one for these names and addresses, with the authority's behind it; and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = list(dict.fromkeys(hosts))
+        sans = [found for name in names if (found := _san(name)) is not None]
         now = datetime.datetime.now(datetime.UTC)
         ends = now + datetime.timedelta(days=CERTIFICATE_DAYS)
         made = _begun(_name(names[0][:64]), self._certificate.subject, key.public_key(), now - BEFORE, ends)
-        made = made.add_extension(x509.SubjectAlternativeName([_san(name) for name in names]), critical=False)
+        made = made.add_extension(x509.SubjectAlternativeName(sans), critical=False)
         made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         made = made.add_extension(_usage(signs=False), critical=True)
         made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -109,11 +110,16 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _san(host: str) -> x509.GeneralName:
+def _san(host: str) -> x509.GeneralName | None:
+    """None: a machine may be called by what is no name in a network, and is known by the authority anyway."""
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
+        return x509.IPAddress(ipaddress.ip_address(host.partition("%")[0]))
     except ValueError:
-        return x509.DNSName(host)
+        pass
+    try:
+        return x509.DNSName(host.encode("idna").decode("ascii"))
+    except (UnicodeError, ValueError):
+        return None
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
