@@ -101,6 +101,31 @@ async def test_over_tls_nobody_talks_an_agent_out_of_signing_what_it_was_shown(
     assert not signed(hello.key, hello.signature, b"another nonce", hello.node, hello.instance, hello.channel)
 
 
+@lived
+async def test_an_agent_that_is_sent_on_trusts_there_whom_it_trusts_here(
+    tmp_path: Path, authority: Authority
+) -> None:
+    """A control plane that was broken into, or lies, leads to nobody outside the fleet."""
+    elsewhere, root = Authority(made()), tmp_path / "n1"
+    root.mkdir()
+    (root / "ca.pem").write_text(authority.pem)
+    async with (
+        HubTwin(of(authority, tmp_path / "ours.pem")) as ours,
+        HubTwin(of(elsewhere, tmp_path / "theirs.pem")) as theirs,
+        HubTwin(of(authority, tmp_path / "next.pem")) as following,
+        agent(root, ours.url),
+    ):
+        line = await ours.line()
+        await line.challenge()
+        line.say(Moved(theirs.url, (theirs.url,)))
+        line.cut()
+        line = await ours.line()
+        await line.challenge()
+        line.say(Moved(following.url, (following.url,)))
+        await (await following.welcomed()).next(Beat)
+        assert theirs.lines == [], "no hello, and no token"
+
+
 class Mute:
     """Listens, and says nothing."""
 

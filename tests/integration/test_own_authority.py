@@ -238,6 +238,28 @@ def test_a_launched_node_joins_by_the_pin_in_its_token(holdfast: Holdfast, tmp_p
         assert holdfast(folder, "delete", "pool", "here", "--yes").code in (0, 2)
 
 
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://control-plane.invalid:7700", "no TLS: whoever is in between can give this machine orders"),
+        ("https://control-plane.invalid:7700", "any certificate is trusted: whoever is in between"),
+    ],
+)
+def test_an_agent_that_is_told_to_trust_anybody_says_what_that_means(
+    tmp_path: Path, url: str, told: str
+) -> None:
+    with agent(tmp_path / "n5", url, "t", "--insecure") as process:
+        assert process.stderr is not None
+        assert any(told in line for line in process.stderr)
+
+
+def test_plain_http_to_another_machine_takes_a_word(tmp_path: Path) -> None:
+    with agent(tmp_path / "n6", "http://control-plane.invalid:7700", "t") as process:
+        _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert "is plain http to another machine" in told
+
+
 # gateways
 
 

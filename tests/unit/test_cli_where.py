@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from holdfast.api import shapes
-from holdfast.cli import where
+from holdfast.cli import talk, where
 from holdfast.cli.client import Client, Unanswered
 from holdfast.cli.where import BadAddress, Server
 from tests.cli_rig import Answer, Holdfast, gives, listening, problem
@@ -68,6 +68,24 @@ def test_a_token_that_others_could_read_is_not_sent_and_what_helps_is_said(
     assert "has the mode 0644" in told.err
     assert "hint: chmod 600 " in told.err
     assert where.server(token="another", folder=tmp_path, environment={}).token == "another"
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("https://there.example", "whoever answers at https://there.example gets the token"),
+        ("http://there.example", "http://there.example is plain http: all in between can read the token"),
+        ("https://127.0.0.1:1", ""),
+    ],
+)
+def test_a_token_that_goes_to_whoever_answers_is_told_of(
+    url: str, warned: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk._warned(where.server(url, "secret", insecure=True, environment={}, folder=Path("/")))
+    told = capsys.readouterr().err
+    assert told.startswith(f"warning: {warned}") if warned else told == ""
+    talk._warned(where.server("https://there.example", "secret", environment={}, folder=Path("/")))
+    assert capsys.readouterr().err == ""
 
 
 PIN = "sha256:" + "0a" * 32

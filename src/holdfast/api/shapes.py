@@ -563,7 +563,8 @@ class TokenMade(Shape, frozen=True, gc=False):
     token: Annotated[str, Meta(description="shown once, never again")]
     role: str
     ca_pin: Annotated[
-        str, Meta(description="of the control plane's own certificate authority; empty: it has none")
+        str,
+        Meta(description="of the fleet's authority, for behind the token and a dot; empty: not needed"),
     ] = ""
 
 

@@ -179,8 +179,10 @@ class KeyForm(Strict):
 
 
 class TlsForm(Strict):
-    certificate: Annotated[str, TEXT] = Field(description="certificate chain (PEM)")
-    key: Annotated[str, TEXT] = Field(description="its key (PEM)")
+    certificate: Annotated[str, TEXT] = Field(
+        description="certificate chain (PEM); read again when it changes"
+    )
+    key: Annotated[str, TEXT] = Field(description="its key (PEM), which nobody else may read")
 
 
 class GatewayForm(Strict):
