@@ -168,6 +168,30 @@ def test_an_authority_that_was_kept_and_is_damaged_is_not_replaced_by_what_the_s
     home.leave()
 
 
+@pytest.mark.parametrize("spoilt", ["ca.pem", "ca.pin"])
+def test_what_was_kept_and_does_not_fit_the_pin_is_asked_for_again(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch, spoilt: str
+) -> None:
+    asked: list[str] = []
+
+    def fetch(host: str, port: int, wanted: str) -> str:
+        asked.append(wanted)
+        return authority.pem
+
+    monkeypatch.setattr(pin, "fetch", fetch)
+    home, url = Home(tmp_path / "n1"), read_url("https://127.0.0.1:1")
+    home.enter()
+    settings = read(("--join", str(url), "--token", pin.with_pin("hfj_a", authority.pin)), {})
+    for _ in range(2):
+        assert asyncio.run(Trust(settings, home).to(url)) is not None
+    assert asked == [authority.pin]
+    home.keep(spoilt, "garbage")
+    assert asyncio.run(Trust(settings, home).to(url)) is not None
+    assert asked == [authority.pin] * 2
+    assert (home.read("ca.pem"), home.read("ca.pin")) == (authority.pem.strip(), authority.pin)
+    home.leave()
+
+
 async def test_an_authority_that_answers_for_ever_is_not_waited_for(
     tmp_path: Path, authority: Authority
 ) -> None:

@@ -8,6 +8,7 @@ system trusts.
 """
 
 import asyncio
+import contextlib
 import ssl
 
 from holdfast.agent.home import Home, Unusable
@@ -15,7 +16,7 @@ from holdfast.agent.link import NoLink, tls_context
 from holdfast.agent.settings import Settings, Url, join_token
 from holdfast.wire import pin
 
-KEPT = "ca.pem"  # in the node's folder
+KEPT, KEPT_PIN = "ca.pem", "ca.pin"  # in the node's folder; to hash the first anew costs an agent 3 MB
 FOREIGN = "is this the control plane that the token is from? Its admin makes another: holdfast token create"
 
 
@@ -32,20 +33,22 @@ class Trust:
         if url.scheme != "https":
             return None
         if self._context is None:
-            pem = "" if self._settings.insecure else await self._authority(url)
-            self._context = pin.context(pem) if pem else tls_for(self._settings)
+            found = None if self._settings.insecure else await self._authority(url)
+            self._context = found or tls_for(self._settings)
         return self._context
 
-    async def _authority(self, url: Url) -> str:
-        """Its certificate; empty: there is no pin, and never was."""
+    async def _authority(self, url: Url) -> ssl.SSLContext | None:
+        """None: there is no pin, and never was."""
         kept, wanted = self._home.read(KEPT), self._pin()
-        if kept and _is(kept, wanted):
-            return kept + "\n"
-        if kept and not wanted:
-            why = f"the certificate of the fleet's authority in {self._home.path / KEPT} is damaged"
-            raise NoLink(why, "start it once with --ca-pin: holdfast token create --role join shows it")
+        if kept and wanted in ("", self._home.read(KEPT_PIN)):
+            with contextlib.suppress(ValueError, OSError):
+                return pin.context(kept + "\n")
+            if not wanted:
+                why = f"the certificate of the fleet's authority in {self._home.path / KEPT} is damaged"
+                hint = "start it once with --ca-pin: it is behind the dot of a new token"
+                raise NoLink(why, hint)
         if not wanted:
-            return ""
+            return None
         try:
             found = await asyncio.to_thread(pin.fetch, url.host, url.port, wanted)
         except pin.Untrusted as error:
@@ -53,21 +56,13 @@ class Trust:
         except OSError as error:
             raise NoLink(f"its authority cannot be read: {error.strerror or error}") from None
         self._home.keep(KEPT, found.strip())
-        return found
+        self._home.keep(KEPT_PIN, wanted)
+        return pin.context(found)
 
     def _pin(self) -> str:
         given = self._settings.ca_pin
         joined = bool(self._home.read("joined"))
         return given or pin.split(join_token(self._settings, joined=joined))[1]
-
-
-def _is(pem: str, wanted: str) -> bool:
-    """Damaged, it is fetched anew if there is a pin."""
-    try:
-        found = pin.pin_of(pem)
-    except ValueError:
-        return False
-    return not wanted or found == wanted
 
 
 def tls_for(settings: Settings) -> ssl.SSLContext:
