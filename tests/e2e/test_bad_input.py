@@ -115,6 +115,7 @@ def test_commands_say_what_is_wrong_in_a_few_lines(shared_ground: Ground, plane:
     ("words", "said"),
     [
         ("--host 0.0.0.0 --own-ca --insecure", "two ways"),
+        ("--host 0.0.0.0 --url http://cp1:7700", "is plain http, and it would listen with TLS"),
         ("--tls-cert nowhere.pem --tls-key nowhere.key", "nowhere"),
         ("--tls-cert nowhere.pem", "needs both"),
         ("--database mysql://x/y", "mysql"),
