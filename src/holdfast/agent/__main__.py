@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.agent import cgroup, init, machine_facts, neighbours, settings, users
+from holdfast.agent import cgroup, init, machine_facts, neighbours, settings, trust, users
 from holdfast.agent.agent import Agent
 from holdfast.agent.home import Home, Unusable
 from holdfast.agent.processes import ProcessRuntime
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(told: Settings, home: Home) -> None:
-    settings.join_token(told, joined=bool(home.read("joined")))  # better to hear of a missing file now
+    settings.join_token(told, joined=bool(home.read("joined")))  # better to hear of a missing file now,
+    trust.Trust(told, home)  # or of one without certificates
     loopback = is_loopback(told.address) if told.address else all(url.loopback for url in told.join)
     listener = neighbours.listen(home, loopback=loopback, v6=":" in told.address)
     log = Log(as_json=told.log_json)
