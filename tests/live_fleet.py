@@ -4,9 +4,12 @@ import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,9 @@ PATIENCE_S = 60.0
 
 
 @contextlib.contextmanager
-def running(folder: Path, *words: str) -> Iterator[dict[str, Any]]:
-    """A server in a process of its own: what it says when it is ready. It must end by itself when asked."""
+def running(folder: Path, *words: str, reached: bool = True) -> Iterator[dict[str, Any]]:
+    """A server in a process of its own: what it says when it is ready. It must end by itself when asked.
+    `reached`: at the address that it says."""
     command = [
         sys.executable,
         "-m",
@@ -37,13 +41,29 @@ def running(folder: Path, *words: str) -> Iterator[dict[str, Any]]:
         first = process.stdout.readline()
         watchdog.cancel()
         assert first, (folder.parent / f"{folder.name}.err").read_text()
-        yield json.loads(first)
+        said = json.loads(first)
+        if words[0] == "serve" and reached:
+            until_it_is_ready(said["url"])
+        yield said
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 0
     finally:
         watchdog.cancel()
         process.kill()
         process.communicate()
+
+
+def until_it_is_ready(url: str) -> None:
+    """It says where it is before it leads or follows, and knows nothing until then."""
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    ends = time.monotonic() + PATIENCE_S
+    while time.monotonic() < ends:
+        with contextlib.suppress(OSError):  # an answer of 503 is one
+            urllib.request.urlopen(f"{url}/readyz", timeout=PATIENCE_S, context=anybody).close()
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"{url} is not ready")
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
 import ssl
 import subprocess
@@ -23,7 +22,7 @@ from holdfast.wire import pin
 from holdfast.wire.server import HANDSHAKE_S
 from tests import certificates
 from tests.cli_rig import Holdfast
-from tests.live_fleet import PATIENCE_S, running
+from tests.live_fleet import PATIENCE_S, joined, running
 
 PATIENT = ("--leader-timeout", "60")  # a busy machine is no reason to lose the leadership
 POOL = "{kind: pool, name: metal, provider: join}"
@@ -42,23 +41,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]
     with running(folder, "serve", "--own-ca", *PATIENT) as said:
         assert said["url"].startswith("https://127.0.0.1:")
         yield folder, said["url"]
-
-
-@contextlib.contextmanager
-def agent(folder: Path, url: str, token: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "holdfast.agent", "--join", url, "--root", str(folder), *words]
-    command += ["--name", folder.name, "--pool", "metal", "--place", "here/here/here"]
-    environment = {**os.environ, "HOLDFAST_JOIN_TOKEN": token}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=PATIENCE_S)
-        process.kill()
-        process.wait()
 
 
 def join_token(holdfast: Holdfast, folder: Path) -> str:
@@ -81,10 +63,10 @@ def test_a_node_joins_with_one_string_and_comes_back_without_it(
     folder, url = fleet
     token = join_token(holdfast, folder)
     assert pin.split(token)[1] == pin.pin_of((folder / "ca" / "ca.pem").read_text())
-    with agent(tmp_path / "n1", url, token):
+    with joined(tmp_path / "n1", url, token):
         until(lambda: is_alive(holdfast, folder, "n1"))
     until(lambda: not is_alive(holdfast, folder, "n1"))
-    with agent(tmp_path / "n1", url, ""):
+    with joined(tmp_path / "n1", url, ""):
         until(lambda: is_alive(holdfast, folder, "n1"))
 
 
@@ -92,7 +74,7 @@ def test_an_agent_that_was_told_no_pin_does_not_trust_an_authority_of_nobody_it_
     holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
 ) -> None:
     secret, _ = pin.split(join_token(holdfast, fleet[0]))
-    with agent(tmp_path / "n2", fleet[1], secret) as process:
+    with joined(tmp_path / "n2", fleet[1], secret) as process:
         _, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert "its certificate is not trusted" in told
@@ -171,7 +153,7 @@ def test_an_impostor_gets_neither_the_token_nor_an_agent(
     holdfast: Holdfast, fleet: tuple[Path, str], tmp_path: Path
 ) -> None:
     token = join_token(holdfast, fleet[0])
-    with Impostor(tmp_path) as impostor, agent(tmp_path / "n3", impostor.url, token) as process:
+    with Impostor(tmp_path) as impostor, joined(tmp_path / "n3", impostor.url, token) as process:
         _, told = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 2
         assert "another fleet, or somebody in between" in told, told
@@ -187,7 +169,7 @@ def test_somebody_in_between_cannot_pass_a_hello_on_and_become_the_node(
     token = join_token(holdfast, folder)
     with (
         Impostor(tmp_path, url) as between,
-        agent(tmp_path / "n4", between.url, token, "--insecure") as process,
+        joined(tmp_path / "n4", between.url, token, "--insecure") as process,
     ):
         assert process.stderr is not None
         for line in process.stderr:
@@ -195,7 +177,7 @@ def test_somebody_in_between_cannot_pass_a_hello_on_and_become_the_node(
                 break
         assert b"n4" in between.heard, "the hello went through its hands"
     assert "n4" not in {each["name"] for each in holdfast(folder, "nodes", "--json").json}
-    with agent(tmp_path / "n4", url, token, "--insecure"):
+    with joined(tmp_path / "n4", url, token, "--insecure"):
         until(lambda: is_alive(holdfast, folder, "n4"))
 
 
@@ -209,7 +191,7 @@ def test_nodes_that_kept_the_authority_stay_when_another_certificate_is_introduc
     with contextlib.ExitStack() as stack:
         with running(folder, "serve", "--own-ca", *PATIENT) as said:
             url, token = said["url"], join_token(holdfast, folder)
-            stack.enter_context(agent(tmp_path / "n1", url, token))
+            stack.enter_context(joined(tmp_path / "n1", url, token))
             until(lambda: is_alive(holdfast, folder, "n1"))
         with running(folder, "serve", *given, *PATIENT) as said:
             assert said["url"] == url
@@ -218,7 +200,7 @@ def test_nodes_that_kept_the_authority_stay_when_another_certificate_is_introduc
             assert pin.split(read)[1] == "", "people may come through a proxy that ends TLS"
             newcomer = join_token(holdfast, folder)
             assert pin.split(newcomer)[1] == pin.split(token)[1]
-            stack.enter_context(agent(tmp_path / "n2", url, newcomer))
+            stack.enter_context(joined(tmp_path / "n2", url, newcomer))
             until(lambda: is_alive(holdfast, folder, "n2"))
         with running(folder, "serve", "--own-ca", *PATIENT):
             until(lambda: is_alive(holdfast, folder, "n1") and is_alive(holdfast, folder, "n2"))
@@ -248,13 +230,13 @@ def test_a_launched_node_joins_by_the_pin_in_its_token(holdfast: Holdfast, tmp_p
 def test_an_agent_that_is_told_to_trust_anybody_says_what_that_means(
     tmp_path: Path, url: str, told: str
 ) -> None:
-    with agent(tmp_path / "n5", url, "t", "--insecure") as process:
+    with joined(tmp_path / "n5", url, "t", "--insecure") as process:
         assert process.stderr is not None
         assert any(told in line for line in process.stderr)
 
 
 def test_plain_http_to_another_machine_takes_a_word(tmp_path: Path) -> None:
-    with agent(tmp_path / "n6", "http://control-plane.invalid:7700", "t") as process:
+    with joined(tmp_path / "n6", "http://control-plane.invalid:7700", "t") as process:
         _, told = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert "is plain http to another machine" in told
@@ -411,7 +393,8 @@ def test_two_control_planes_of_a_database_have_one_authority(tmp_path: Path) -> 
 
 
 def test_beyond_this_machine_it_is_so_by_itself(tmp_path: Path) -> None:
-    with running(tmp_path / "state", "serve", "--host", "0.0.0.0", "--url", "https://127.0.0.1:1") as said:
+    words = ("serve", "--host", "0.0.0.0", "--url", "https://127.0.0.1:1")
+    with running(tmp_path / "state", *words, reached=False) as said:
         assert said["url"] == "https://127.0.0.1:1"
         assert (tmp_path / "state" / "ca" / "ca.pem").exists()
 
