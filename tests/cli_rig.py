@@ -23,6 +23,9 @@ class Told:
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
+    def __repr__(self) -> str:
+        return f"exit {self.code}, stdout {self.out[-500:]!r}, stderr {self.err[-500:]!r}"
+
     @property
     def json(self) -> Any:
         return json.loads(self.out.splitlines()[-1])
