@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.core.detect import RULES, Senses, judge, peers_say, weigh
+from holdfast.core.detect import RULES, Senses, judge, weigh
+from holdfast.core.evidence import peers_say
 from holdfast.model import event as ev
 from holdfast.model.node import Answer, Clues
 from holdfast.model.policy import Detection

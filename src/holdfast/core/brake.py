@@ -31,8 +31,8 @@ and as long as it likes (decision 0021).
 
 from collections import Counter
 
-from holdfast.core.detect import peers_say
 from holdfast.core.draft import Draft
+from holdfast.core.evidence import peers_say
 from holdfast.model import action as do
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.place import Level as Domain

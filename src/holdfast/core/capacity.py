@@ -20,8 +20,8 @@ two that were asked for at once, the one that is not ready first is ended.
 """
 
 from holdfast.core import boots, index, money, orders
-from holdfast.core.detect import peers_say
 from holdfast.core.draft import Draft
+from holdfast.core.evidence import peers_say
 from holdfast.core.orders import Tally
 from holdfast.core.packing import Bin
 from holdfast.model import action as do

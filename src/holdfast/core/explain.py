@@ -27,6 +27,7 @@ from holdfast.core import (
 )
 from holdfast.core.detect import RULES, Senses
 from holdfast.core.draft import NOBODY, Draft
+from holdfast.core.evidence import peers_say
 from holdfast.core.fold import may_be_forgotten
 from holdfast.core.pending import may_still_run, within
 from holdfast.model.node import JOINED, Clues, Fencing, Isolation, LimitedBy, Node, NodeState, Step
@@ -155,7 +156,7 @@ def _verdict(world: World, senses: Senses | None, node: Node, now: Instant) -> I
         yield f"it was last heard {_ago(node.heard_at, now)}"
     clues = node.clues
     yield f"its link is {clues.link}"
-    yield _peers(clues, detect.peers_say(clues, world.policy.detection), now)
+    yield _peers(clues, peers_say(clues, world.policy.detection), now)
     yield _provider(clues, now)
     if clues.said is not Said.NOTHING:
         notice = "it got a spot notice" if node.spot else "it said that it is leaving"

@@ -10,7 +10,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from holdfast.core import books, fold_brake, fold_market, fold_outcomes, fold_supply, index
-from holdfast.core.detect import peers_say
+from holdfast.core.evidence import peers_say
 from holdfast.core.fold_events import (
     alive,
     healthy,
