@@ -356,13 +356,13 @@ async def test_what_a_gateway_tells_is_heard_under_its_name_and_wakes_a_service_
             while (demand := api.plane.world.demands.get("llm")) is None or demand.wanted:
                 assert await tell(api, quiet) == "heard of 1 service"
                 await asyncio.sleep(0.1)
-        senses = api.plane.senses
-        assert senses is not None
+        ears = api.plane.ears
+        assert ears is not None
         monkeypatch.setattr(demand_module, "EVERY_MS", HOUR)  # from here on nothing but news wakes it
-        await until(lambda: senses.ears.next_look() > api.plane.now() + HOUR // 2)
+        await until(lambda: ears.next_look() > api.plane.now() + HOUR // 2)
         await tell(api, LoadTold("g1", (ServiceLoad("llm", queue=1.0, oldest_wait_ms=5.0),)))
         await until(lambda: api.plane.world.demands["llm"].wanted == 1)
-        ear = senses.ears.of("llm")
+        ear = ears.of("llm")
         assert ear is not None
         heard = ear.signals.last(Signal.QUEUE, 0)
         assert heard is not None

@@ -35,7 +35,7 @@ def scaling(**rules: Any) -> Workload:
 
 
 def ear(plane: Plane) -> Ear | None:
-    return plane.senses.ears.of("web") if plane.senses is not None else None
+    return plane.ears.of("web") if plane.ears is not None else None
 
 
 def heard(plane: Plane, signal: Signal) -> Heard | None:

@@ -4,7 +4,6 @@ from msgspec.structs import replace
 
 from holdfast.core import explain_scale
 from holdfast.core.demand import EVERY_MS
-from holdfast.core.detect import Senses
 from holdfast.core.explain import explain_workload
 from holdfast.model.scale import Scale, ScalePolicy, Signal
 from holdfast.model.units import MINUTE, SECOND
@@ -15,9 +14,7 @@ from tests.unit.test_demand import PER_REPLICA, Scaled
 
 
 def told(play: Scaled, *, leads: bool = True) -> list[str]:
-    senses = Senses(play.world.policy.detection)
-    senses.ears = play.ears
-    return list(explain_workload(play.world, "web", play.now, senses if leads else None).because)
+    return list(explain_workload(play.world, "web", play.now, play.ears if leads else None).because)
 
 
 def line(found: list[str], start: str) -> str:
@@ -74,12 +71,10 @@ def test_signals_are_told_with_their_age_and_when_they_fall_silent_since_when() 
 def test_missing_signals_are_what_would_help() -> None:
     play = Scaled(per_replica={Signal.IN_FLIGHT: 4.0, Signal.TOKENS: 100.0})
     play.go_on(2, lambda at: 6.0)
-    senses = Senses(play.world.policy.detection)
-    senses.ears = play.ears
-    helps = explain_workload(play.world, "web", play.now, senses).would_help
+    helps = explain_workload(play.world, "web", play.now, play.ears).would_help
     assert helps == ("its signals, told again and again: holdfast signal web tokens_per_s=N",)
     play.hear(tokens_per_s=3)
-    assert explain_workload(play.world, "web", play.now, senses).would_help == ()
+    assert explain_workload(play.world, "web", play.now, play.ears).would_help == ()
 
 
 def test_whoever_waits_is_told_though_nobody_scales_by_it() -> None:

@@ -27,6 +27,7 @@ from holdfast.api.said import gives
 from holdfast.api.streams import Stream
 from holdfast.control.plane import Plane
 from holdfast.core import explain, listing
+from holdfast.core.demand import Ears
 from holdfast.core.detect import Senses
 from holdfast.core.tell import workload_of
 from holdfast.model.told import Told
@@ -167,14 +168,14 @@ def _numbered(edge: Edge, told: tuple[Told, ...], skip: int) -> list[bytes]:
 )
 async def explained(edge: ThisEdge, kind: Kind, name: Annotated[str, Query(max_length=253)]) -> Response:
     plane, own = edge.plane, edge.own
-    world, senses = plane.world, plane.senses  # as they are now: while we read, the leadership may be lost
+    world, senses, ears = plane.world, plane.senses, plane.ears  # while we read, the leadership may be lost
     if own.project and kind not in (Kind.WORKLOAD, Kind.REPLICA):
         hint = f"{TOKEN}; holdfast explain workload NAME tells what keeps it from running"
         raise Refused(403, f"why a {kind} is as it is concerns the whole fleet", hint)
     told = await _told(plane, kind, name, own.project)
     known = _known(world, kind)
     if _is_visible(own, name) and any(name in names for names in known):
-        found = _explanation(plane, world, senses, kind, name)
+        found = _explanation(plane, world, senses, ears, kind, name)
     elif told:
         found = explain.Explanation(f"{name} is gone: {told[-1].text}", (), ())
     else:
@@ -193,7 +194,7 @@ async def explained(edge: ThisEdge, kind: Kind, name: Annotated[str, Query(max_l
 
 
 def _explanation(
-    plane: Plane, world: World, senses: Senses | None, kind: Kind, name: str
+    plane: Plane, world: World, senses: Senses | None, ears: Ears | None, kind: Kind, name: str
 ) -> explain.Explanation:
     now = plane.now()
     match kind:
@@ -201,7 +202,7 @@ def _explanation(
             used = plane.used(name)
             return explain.explain_node(world, senses, name, now, used.replicas if used is not None else {})
         case Kind.WORKLOAD:
-            return explain.explain_workload(world, name, now, senses, plane.unlisted, plane.probe_answer)
+            return explain.explain_workload(world, name, now, ears, plane.unlisted, plane.probe_answer)
         case Kind.REPLICA:
             return explain.explain_replica(world, name, now, plane.probe_answer)
         case Kind.POOL:

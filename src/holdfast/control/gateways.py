@@ -84,7 +84,7 @@ class Gateways:
         for service in told.services:
             if service.name in mind.world.scaled:
                 said = {signal: value for signal, value in signals(service).items() if true(value)}
-                mind.senses.ears.hear(mind.world, service.name, told.gateway, said, self.term.now)
+                self.term.hear_load(service.name, told.gateway, said)
                 heard += 1
         self.term.look()
         if told.keys is not None:

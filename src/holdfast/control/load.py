@@ -91,5 +91,4 @@ class Load:
 
     def _hear(self, workload: str, source: str, signal: Signal, value: float) -> bool:
         """Was it taken?"""
-        mind = self.term.mind
-        return not mind.senses.ears.hear(mind.world, workload, source, {signal: value}, self.term.now)
+        return not self.term.hear_load(workload, source, {signal: value})

@@ -33,6 +33,7 @@ from holdfast.control.session import Gone, Session
 from holdfast.control.term import Over, Term
 from holdfast.control.together import together
 from holdfast.control.trial import ForALook
+from holdfast.core.demand import Ears
 from holdfast.core.detect import Senses
 from holdfast.core.tell import workload_of
 from holdfast.core.turn import Mind
@@ -152,6 +153,10 @@ class Plane:
         return self._term.mind.senses if self._term is not None else None
 
     @property
+    def ears(self) -> Ears | None:
+        return self._term.mind.ears if self._term is not None else None
+
+    @property
     def leading(self) -> bool:
         return self._term is not None and self._term.open
 
@@ -208,7 +213,7 @@ class Plane:
         term = self._term
         if term is None or not term.open:
             raise NotLeading("" if self._leadership.leader == self.name else self._leadership.address)
-        return term.mind.senses.ears.hear(term.mind.world, workload, source, said, term.now)
+        return term.hear_load(workload, source, said)
 
     @property
     def gateways(self) -> Gateways:
@@ -218,7 +223,7 @@ class Plane:
 
     def demand_heard(self, workload: str) -> float | None:
         """The load of a service at the last look, in replicas. None: it was not heard, or not here."""
-        ear = self._term.mind.senses.ears.of(workload) if self._term is not None else None
+        ear = self.ears.of(workload) if self.ears is not None else None
         return None if ear is None or ear.size is None or ear.reading.missing else ear.reading.demand
 
     def used(self, node: str) -> Used | None:

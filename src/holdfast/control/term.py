@@ -21,7 +21,7 @@ busy machine), and everybody is forgiven that time *before* anything that waited
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -36,6 +36,7 @@ from holdfast.model.action import PromoteStandby
 from holdfast.model.event import Event, LeaderChanged, NodeJudged, PolicyApplied, ReplicaReady
 from holdfast.model.plan import Plan
 from holdfast.model.replica import State
+from holdfast.model.scale import Signal
 from holdfast.model.units import DAY, Instant, Millis
 from holdfast.model.verdict import Level
 from holdfast.ports.clock import SteadyClock
@@ -200,6 +201,10 @@ class Term:
         heard = self.hands.heard()
         if heard:
             self.mind.senses.beats.hear(heard)
+
+    def hear_load(self, workload: str, source: str, said: Mapping[Signal, float]) -> list[Signal]:
+        """Load signals of a service, from any source. Returns those that were refused."""
+        return self.mind.ears.hear(self.mind.world, workload, source, said, self.now)
 
     async def _tick(self) -> None:
         while True:

@@ -30,7 +30,6 @@ beat a second. A whole rack takes some two seconds longer, which is the price of
 
 import msgspec
 
-from holdfast.core.demand import Ears
 from holdfast.core.evidence import UNREACHED, peers_say, provider_says
 from holdfast.core.silence import Beats
 from holdfast.model.event import NodeJudged
@@ -111,12 +110,10 @@ def weigh(evidence: Evidence) -> Rule:
 
 
 class Senses:
-    """What this control plane perceives by itself: beats, the load of services, and how well it listens.
-    Volatile."""
+    """What this control plane perceives of nodes by itself: heartbeats, and how well it listens. Volatile."""
 
     def __init__(self, policy: Detection) -> None:
         self.beats = Beats(policy)
-        self.ears = Ears()
         self.last_turn: Instant = 0
         self.late_until: Instant = 0  # we ran late; until then the silent are given the benefit of it
         self.doubts = (Doubt.NONE, False, False)  # when last judged: how many are silent, late, grace

@@ -25,6 +25,7 @@ from holdfast.core import (
     pending,
     spend,
 )
+from holdfast.core.demand import Ears
 from holdfast.core.detect import RULES, Senses
 from holdfast.core.draft import NOBODY, Draft
 from holdfast.core.evidence import peers_say
@@ -353,11 +354,11 @@ def explain_workload(
     world: World,
     name: str,
     now: Instant,
-    senses: Senses | None = None,
+    ears: Ears | None = None,
     unlisted: Mapping[str, str] = NOBODY,
     probed: Probed = nothing_heard,
 ) -> Explanation:
-    """`senses` are the leader's; without them the signals are those of the last decision. `unlisted`: pools
+    """`ears` are the leader's; without them the signals are those of the last decision. `unlisted`: pools
     that could not be asked what they offer, and why. `probed`: what the last probe of a replica answered."""
     slots = [world.slots[slot] for slot in world.of_workload.get(name, ())]
     workload = world.workloads.get(name)
@@ -367,7 +368,7 @@ def explain_workload(
         copies = [may_still_run(world, r, now) for slot in slots for r in _copies(world, slot)]
         return Explanation(f"{name} was deleted and is on its way out", tuple(copies))
     waits = pending.waiting(world, workload, now, unlisted=unlisted)
-    ear = senses.ears.of(name) if senses is not None else None
+    ear = ears.of(name) if ears is not None else None
     mix = explain_mix.told(world, workload, now)
     because = [
         *explain_scale.size(world, ear, workload, now),

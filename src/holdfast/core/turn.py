@@ -25,6 +25,7 @@ import msgspec
 
 from holdfast.core import check, detect, fold
 from holdfast.core.decide import decide
+from holdfast.core.demand import Ears
 from holdfast.core.desired import is_complete, members_of
 from holdfast.core.detect import Senses
 from holdfast.model import action as do
@@ -66,12 +67,13 @@ PERFORMED = (
 
 
 class Mind:
-    """A leader's world and senses."""
+    """A leader's world, and what it perceives: heartbeats (`senses`), the load of services (`ears`)."""
 
     def __init__(self, world: World, *, anew: bool = False) -> None:
         """`anew`: the world was read from a snapshot, and nobody has looked at it since."""
         self.world, self.anew = world, anew
         self.senses = Senses(world.policy.detection)
+        self.ears = Ears()
         self.refused: list[Refusal] = []
         self.vain: list[Plan] = []  # empty ones that are not journalled yet; nothing happened between them
         self.vain_look: dict[str, dict[str, None]] | None = None  # of the last, if the next may tell it too
@@ -86,6 +88,7 @@ class Mind:
     def take_over(self, now: Instant) -> None:
         """Listen to everybody we believe to be there, from now on."""
         self.senses = Senses(self.world.policy.detection)
+        self.ears = Ears()
         for name, node in self.world.nodes.items():
             if node.state in JOINED:
                 self.senses.beats.add(name, now, quiet=name in self.world.doubtful)
@@ -107,7 +110,7 @@ class Mind:
         agenda = self.world.agenda
         if any(agenda.changed.values()) or agenda.room_freed:
             return 0
-        return min(agenda.next_due(), self.senses.beats.next_look(), self.senses.ears.next_look(), NEVER)
+        return min(agenda.next_due(), self.senses.beats.next_look(), self.ears.next_look(), NEVER)
 
 
 def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
@@ -121,7 +124,7 @@ def turn(mind: Mind, inbox: Iterable[Event], now: Instant) -> Iterator[Step]:
         fold.observe(world, verdict)
         if verdict.verdict.level is Level.DEAD:
             mind.senses.beats.remove(verdict.node)  # its beats no longer count: it must say hello again
-    sized = list(mind.senses.ears.judge(world, now))
+    sized = list(mind.ears.judge(world, now))
     for demand in sized:
         fold.observe(world, demand)
     looks = not world.agenda.quiet(now)

@@ -212,7 +212,7 @@ class SimControl:
         assert self.mind is not None
         agenda = self.mind.world.agenda
         skew = self.now() - self.kernel.now
-        due = min(agenda.next_due(), self.mind.senses.ears.next_look())
+        due = min(agenda.next_due(), self.mind.ears.next_look())
         if any(agenda.changed.values()) or agenda.room_freed or self.inbox:
             self.want_turn(self.kernel.now + TURN_DELAY_MS)
         elif due < NEVER:

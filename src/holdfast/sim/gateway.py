@@ -131,7 +131,7 @@ class Gateway:
             said = self.said
         else:
             self.said = said
-        ears, world = leader.mind.senses.ears, leader.mind.world
+        ears, world = leader.mind.ears, leader.mind.world
         if self.name not in world.scaled:
             return
         refused = ears.hear(world, self.name, SOURCE, said, leader.now())

@@ -245,7 +245,7 @@ class Traffic:
     def _heard(self, leader: SimControl, source: str, loads: list[ServiceLoad]) -> None:
         if leader is not self.sim.listening() or leader.mind is None:
             return
-        ears, world = leader.mind.senses.ears, leader.mind.world
+        ears, world = leader.mind.ears, leader.mind.world
         for load in loads:
             if load.name in world.scaled:
                 ears.hear(world, load.name, source, signals(load), leader.now())
