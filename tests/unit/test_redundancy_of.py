@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.draft import Draft
-from holdfast.core.redundancy_of import records, resized
+from holdfast.core.failure_records import records
+from holdfast.core.redundancy_of import resized
 from holdfast.core.seats import sized
 from holdfast.model import event as ev
 from holdfast.model.place import Level as Domain

@@ -12,7 +12,7 @@ more quiet hour changes nothing.
 
 from typing import Final
 
-from holdfast.core import redundancy_of
+from holdfast.core.failure_records import records
 from holdfast.core.packing import Bin
 from holdfast.model.market import key_of
 from holdfast.model.pool import Pool
@@ -41,7 +41,7 @@ def standbys_of(world: World, pool: Pool, working: int, now: Instant) -> int:
     """Warm nodes that the pool wants, with `working` nodes in use."""
     if not pool.standby_covers or not working:
         return pool.standby
-    seen = rates.settled(rates.measured(redundancy_of.records(world, [pool], now)))
+    seen = rates.settled(rates.measured(records(world, [pool], now)))
     spot = any(offer.spot for offer in world.offers[pool.name])
     failures = seen.node_failures_per_hour + (seen.preemptions_per_hour if spot else 0.0)
     enough = standby.standbys(working, failures, boot_ms(world, None, (pool,)), pool.standby_covers)

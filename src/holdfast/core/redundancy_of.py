@@ -7,9 +7,10 @@ that one more uneventful hour does not change the answer, and a service is not r
 """
 
 from holdfast.core import redundancy
+from holdfast.core.failure_records import records
 from holdfast.core.packing import Bin
 from holdfast.model.place import Level
-from holdfast.model.pool import Offer, Pool
+from holdfast.model.pool import Offer
 from holdfast.model.units import MINUTE, SECOND, Instant
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
@@ -46,25 +47,3 @@ def domains_of(workload: Workload, offers: tuple[Offer, ...]) -> int:
     spread = workload.needs.spread_over
     level = Level.ZONE if spread in (Level.NODE, Level.RACK) else spread
     return max(1, len({offer.place.domain(level) for offer in offers}))
-
-
-def records(world: World, pools: list[Pool], now: Instant) -> rates.Records:
-    """What has been seen of these pools and their zones so far. Node-time counts for nodes that are there as
-    much as for those that have left: or else only the dead would speak."""
-    states = [world.pool_states[pool.name] for pool in pools]
-    serving = [world.serving.get(pool.name, (0, 0)) for pool in pools]
-    there = sum(count * now - joined_at for count, joined_at in serving)
-    exposure = sum(state.served_ms for state in states) + there
-    offers = [offer for pool in pools for offer in world.offers[pool.name]]
-    reached = dict.fromkeys(offer.place.domain(Level.ZONE) for offer in offers)
-    zones = [world.zones[name] for name in reached if name in world.zones]
-    down_ms = sum(zone.down_ms + (now - zone.down_since if zone.down_since else 0) for zone in zones)
-    return rates.Records(
-        nodes=rates.Record(sum(state.deaths for state in states), exposure),
-        domains=rates.Record(
-            sum(zone.outages for zone in zones), sum(now - zone.since for zone in zones), down_ms
-        ),
-        preemptions=rates.Record(
-            sum(state.notices for state in states), exposure if any(offer.spot for offer in offers) else 0
-        ),
-    )
