@@ -5,12 +5,13 @@ import random
 import pytest
 
 from holdfast.core import brake
-from holdfast.core.gray import GRAY, PROVEN_MS
+from holdfast.core.gray import GRAY
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Ended
 from holdfast.model.finding import Severity
 from holdfast.model.node import NodeState
+from holdfast.model.outcomes import PROVEN_MS
 from holdfast.model.policy import RepairPolicy
 from holdfast.model.replica import State
 from holdfast.model.units import HOUR, SECOND

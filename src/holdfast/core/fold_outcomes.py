@@ -9,10 +9,9 @@ a hundred replicas while another finishes one must not push that one out.
 from msgspec.structs import replace
 
 from holdfast.core import index
-from holdfast.core.gray import PROVEN_MS
 from holdfast.model import event as ev
 from holdfast.model.finding import Finding
-from holdfast.model.outcomes import Failed, Outcome, Outcomes
+from holdfast.model.outcomes import PROVEN_MS, Failed, Outcome, Outcomes
 from holdfast.model.replica import Replica, State
 from holdfast.model.units import Instant
 from holdfast.model.workload import Service

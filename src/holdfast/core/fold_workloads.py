@@ -16,7 +16,6 @@ journals are cut.
 from msgspec.structs import replace
 
 from holdfast.core import fold_outcomes, index
-from holdfast.core.revise import runs
 from holdfast.model import event as ev
 from holdfast.model.course import Course
 from holdfast.model.lease import surely_over
@@ -149,7 +148,7 @@ def _resume(world: World, name: str, at: Instant) -> None:
 
 def _remember(world: World, old: Workload, new: Workload, at: Instant) -> None:
     """One entry for what ran under several versions in a row: the latest of them."""
-    if runs(old) == runs(new):
+    if old.runs == new.runs:
         return
     version = Version(old.version, at, old.needs, old.program)
     world.versions[new.name] = (*world.versions.get(new.name, ()), version)[-VERSIONS_KEPT:]

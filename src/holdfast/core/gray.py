@@ -45,14 +45,13 @@ import msgspec
 
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.node import Node
-from holdfast.model.outcomes import Failed
+from holdfast.model.outcomes import PROVEN_MS, Failed
 from holdfast.model.replica import Replica, State
-from holdfast.model.units import MINUTE, SECOND, Instant, Millis, many
+from holdfast.model.units import MINUTE, Instant, Millis, many
 from holdfast.model.workload import Service, Workload
 from holdfast.model.world import World
 
 GRAY = "fails every replica"
-PROVEN_MS = 30 * SECOND
 BEFORE_MS = 1 * MINUTE
 PRIOR = (0.1, 0.9)  # failed, worked
 CHANCE_MAX = 1e-9

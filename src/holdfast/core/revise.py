@@ -57,18 +57,12 @@ def revise(old: Workload | None, new: Workload) -> Workload:
         before, after = kind(old.shape), kind(new.shape)
         text = f"{old.name} is a {before} and cannot become a {after}: delete it first"
         raise KindChanged(text, f"holdfast delete {old.name}")
-    new = replace(new, version=old.version + (runs(old) != runs(new)))
+    new = replace(new, version=old.version + (old.runs != new.runs))
     return old if new == old else new
 
 
 def kind(shape: Shape) -> str:
     return str(type(shape).__struct_config__.tag)
-
-
-def runs(workload: Workload) -> tuple[object, ...]:
-    """What a running copy would have to be started anew for."""
-    needs = workload.needs
-    return workload.program, needs.resources, needs.labels, set(needs.tolerates), needs.spot
 
 
 def scaled(workload: Workload, count: int) -> Workload:

@@ -2,7 +2,9 @@
 
 import msgspec
 
-from holdfast.model.units import Instant, Millis
+from holdfast.model.units import SECOND, Instant, Millis
+
+PROVEN_MS: Millis = 30 * SECOND  # a copy of a service that served for so long has succeeded
 
 
 class Failed(msgspec.Struct, frozen=True):

@@ -120,6 +120,12 @@ class Workload(msgspec.Struct, frozen=True):
         return not isinstance(self.shape, Service)
 
     @property
+    def runs(self) -> tuple[object, ...]:
+        """What a running copy would have to be started anew for."""
+        needs = self.needs
+        return self.program, needs.resources, needs.labels, set(needs.tolerates), needs.spot
+
+    @property
     def regroups_by_restart(self) -> bool:
         """Are the members of its gang started anew when the membership changes? Programs that ask for a
         signal keep running and read the new membership from their state file."""
