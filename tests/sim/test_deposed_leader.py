@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import check, index
+from holdfast.core import check, timeouts
 from holdfast.model.lease import surely_over
 from holdfast.model.policy import Detection, Policy
 from holdfast.model.units import MINUTE, SECOND, Instant
@@ -51,7 +51,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
         leases = world.policy.leases
         return surely_over(world.nodes[node].heard_at, leases.lease_ms, leases.margin_ms)
 
-    monkeypatch.setattr(index, "lease_over_at", over_at)
+    monkeypatch.setattr(timeouts, "lease_over_at", over_at)
     monkeypatch.setattr(check, "INVARIANTS", tuple(i for i in check.INVARIANTS if i is not PROOF))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import check, explain, preview
-from holdfast.core.index import lease_over_at
+from holdfast.core.timeouts import lease_over_at
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.action import Proof

@@ -28,9 +28,7 @@ CLOCK_CALL = re.compile(r"time\..+|(.+\.)?datetime\.(now|utcnow|today)|(.+\.)?da
 # Not preceded by a word, a dot or a tilde: a relative path or a URL with such a folder is nobody's machine.
 MACHINE_PATH = re.compile(rb"(?<![\w.~])/(work|root)/")
 
-# What others than fold may ask of the indexes. Everything else there writes the world.
-INDEX = "holdfast.core.index"
-INDEX_ANSWERS = {"give_up_at", "is_open", "lease_over_at", "next_ask", "node_dues", "start_timeout"}
+INDEX = "holdfast.core.index"  # all of it writes the world
 
 # Paths below the repository's root that may catch everything: the loop's supervisor, the request boundary,
 # what is handed from a thread to whoever waits for it, and where providers, which may be anybody's code, are
@@ -124,8 +122,7 @@ def broad_catches(module: Module) -> Iterator[str]:
 
 
 def index_writes(module: Module) -> Iterator[str]:
-    """Only `fold` writes the world, and `snapshot` makes one; others may ask the indexes, and change
-    nothing."""
+    """Only `fold` writes the world, and `snapshot` makes one."""
     path = Path(module.path)
     if path.parent.name == "core" and path.name.startswith(("fold", "index.py", "snapshot.py")):
         return
@@ -137,12 +134,11 @@ def index_writes(module: Module) -> Iterator[str]:
             case ast.Import(names=names):
                 aliases |= {name.asname or name.name for name in names if name.name == INDEX}
             case ast.ImportFrom(module="holdfast.core.index", names=names):
-                taken = {name.name for name in names} - INDEX_ANSWERS
+                taken = {name.name for name in names}
                 yield from (f"line {node.lineno} takes index.{name}: only fold may" for name in sorted(taken))
     for node in ast.walk(module.tree) if aliases else ():
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in aliases:
-            if node.attr not in INDEX_ANSWERS:
-                yield f"line {node.lineno} uses index.{node.attr}: only fold may"
+            yield f"line {node.lineno} uses index.{node.attr}: only fold may"
 
 
 def test_no_module_is_too_long_to_read_in_one_sitting() -> None:
@@ -174,12 +170,13 @@ def test_only_fold_writes_the_indexes() -> None:
     assert complaints(index_writes, modules(ROOT / "src", ROOT / "bench")) == []
 
 
-def test_what_may_be_asked_of_the_indexes_is_there_and_is_no_writer() -> None:
+def test_all_that_the_indexes_offer_is_about_the_world() -> None:
+    """What others may ask (until when is waited) is in `timeouts`, so here there is no exception."""
     (index,) = (module for module in modules(PACKAGE / "core") if module.path.endswith("/index.py"))
-    found = {node.name for node in index.tree.body if isinstance(node, ast.FunctionDef)}
-    writers = {name for name in found if name.startswith(("put_", "drop_", "keep_"))}
-    assert found - writers >= INDEX_ANSWERS
-    assert writers
+    functions = [node for node in index.tree.body if isinstance(node, ast.FunctionDef)]
+    public = [node for node in functions if not node.name.startswith("_")]
+    assert public
+    assert [node.name for node in public if node.args.args[0].arg != "world"] == []
 
 
 def test_no_file_names_a_path_of_somebodys_machine() -> None:
@@ -225,7 +222,7 @@ def test_the_constraints_are_public_names_and_versions_only() -> None:
         (broad_catches, "m.py", "try: f()\nexcept: pass"),
         (index_writes, "core/m.py", "from holdfast.core import index\nindex.put_node(world, node)"),
         (index_writes, "core/m.py", "from holdfast.core import index as i\nf = i.drop_slot"),
-        (index_writes, "core/m.py", "from holdfast.core.index import is_open, put_slot"),
+        (index_writes, "core/m.py", "from holdfast.core.index import put_slot"),
         (index_writes, "sim/fold.py", "import holdfast.core.index\nholdfast.core.index.put_node(w, n)"),
     ],
 )
@@ -238,11 +235,10 @@ def test_every_rule_catches_an_offender(rule: Rule, path: str, source: str) -> N
     [
         ("core/fold_events.py", "from holdfast.core import index\nindex.put_node(world, node)"),
         ("core/snapshot.py", "from holdfast.core import index\nindex.put_node(world, node)"),
-        ("core/ask.py", "from holdfast.core import index\nindex.next_ask(node, policy)"),
         ("core/turn.py", "for index in x: index.put_node(y)"),
     ],
 )
-def test_asking_the_indexes_is_allowed_and_fold_may_write_them(path: str, source: str) -> None:
+def test_fold_may_write_the_indexes(path: str, source: str) -> None:
     assert list(index_writes(Module(path, source))) == []
 
 

@@ -19,7 +19,7 @@ from holdfast.api.reads import one_node
 from holdfast.api.said import gives
 from holdfast.control.plane import Harm, Unsupported
 from holdfast.core.fold import may_be_forgotten
-from holdfast.core.index import lease_over_at
+from holdfast.core.timeouts import lease_over_at
 from holdfast.model.event import OperatorOrdered, Order
 from holdfast.model.node import JOINED, Node
 from holdfast.model.units import Instant, seconds

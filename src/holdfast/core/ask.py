@@ -18,7 +18,7 @@ import zlib
 
 import numpy as np
 
-from holdfast.core import index
+from holdfast.core import timeouts
 from holdfast.core.draft import Draft
 from holdfast.model import action as do
 from holdfast.model.node import JOINED, Answer, Node
@@ -37,11 +37,11 @@ def questions(draft: Draft) -> None:
         node = world.nodes.get(name)
         if node is None or node.state not in JOINED or node.verdict.level is Level.ALIVE:
             continue
-        if draft.now < index.next_ask(node, policy):
+        if draft.now < timeouts.next_ask(node, policy):
             continue
         why = f"{node.id} is {node.verdict.level}: {node.verdict.evidence}"
         dead = node.verdict.level is Level.DEAD
-        if not dead or draft.now >= index.give_up_at(node, policy):
+        if not dead or draft.now >= timeouts.give_up_at(node, policy):
             why = f"{node.id} is to be given up: does nobody reach it?" if dead else why
             peers = _corroborators(world, node, policy.detection.peers_asked)
             draft.add(do.AskPeers(node=name, peers=peers, why=why))

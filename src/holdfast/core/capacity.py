@@ -19,7 +19,7 @@ minimum and standby are released after a while; which nodes are worth emptying i
 two that were asked for at once, the one that is not ready first is ended.
 """
 
-from holdfast.core import boots, index, money, orders
+from holdfast.core import boots, money, orders, timeouts
 from holdfast.core.draft import Draft
 from holdfast.core.evidence import peers_say
 from holdfast.core.orders import Tally
@@ -94,20 +94,13 @@ def _nobody_reaches(draft: Draft, node: Node) -> bool:
     """Its time is over, and of the peers asked since then all have answered, or had time to, and none reached
     it."""
     clues, policy = node.clues, draft.world.policy
-    if draft.now < (end := index.give_up_at(node, policy)) or clues.asked_at < end:
+    if draft.now < (end := timeouts.give_up_at(node, policy)) or clues.asked_at < end:
         return False
     reached = Answer.REACHED in clues.answers.values()
     if reached and peers_say(clues, policy.detection) not in (Peers.OUTVOTED, Peers.REFUSED):
         return False
     answered = len(clues.answers) >= len(clues.asked)
     return answered or draft.now >= clues.asked_at + policy.detection.ask_again_ms
-
-
-def notice(node: Node) -> str:
-    """Why it will be gone soon."""
-    if node.releasing:
-        return "its work fits elsewhere"
-    return "spot notice" if node.spot else "it is leaving"
 
 
 def live_within_means(draft: Draft) -> None:
@@ -145,7 +138,7 @@ def take_notice(draft: Draft) -> None:
         if node.clues.said is not Said.NOTICE:
             continue
         if node.state in (NodeState.READY, NodeState.CORDONED, NodeState.QUARANTINED) and node.deadline:
-            why = f"{notice(node)}: it will be taken away" if node.spot else notice(node)
+            why = f"{node.leaves_because}: it will be taken away" if node.spot else node.leaves_because
             draft.add(do.DrainNode(node=name, deadline=node.deadline, why=why, step=node.repair.step))
 
 

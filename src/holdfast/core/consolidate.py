@@ -48,6 +48,8 @@ from holdfast.core.draft import Draft
 from holdfast.core.orders import Tally
 from holdfast.core.packing import Bin
 from holdfast.core.placement import Floats
+from holdfast.core.request import ask_for
+from holdfast.core.timeouts import last_call
 from holdfast.model import action as do
 from holdfast.model.node import Node, NodeState, Step
 from holdfast.model.place import Level
@@ -317,7 +319,7 @@ def _is_level(draft: Draft, room: Room, spots: dict[str, placement.Spot]) -> boo
 
 def _leaves_room(draft: Draft, after: Room, empty: Bools, workload: Workload, copies: list[str]) -> bool:
     """Is there still room for one more, on nodes in use, if there is now?"""
-    ask = failover.ask_for(draft, workload, 1, (), again=False)
+    ask = ask_for(draft, workload, 1, (), again=False)
     moved = replace(ask, beside=tuple(copies) if ask.beside else ())
     now, then = draft.room.copy(), after.copy()
     now.open &= ~empty
@@ -351,7 +353,7 @@ def _why_give_back(draft: Draft, node: Node) -> str:
         return f"{pool.name} would have fewer than {pool.min}"
     if not world.on_node[node.id]:
         return ""
-    if draft.now >= node.deadline - world.policy.replicas.drain_last_call_ms:
+    if draft.now >= last_call(node, world.policy, exclusive=True):
         return "it did not get empty in time"
     stuck = _stuck(draft, node)
     return f"{stuck} has no other place after all" if stuck else ""
@@ -361,7 +363,7 @@ def _who_wants_it(draft: Draft, node: Node) -> str:
     """Who waits for room and finds none elsewhere. What was just stopped on this node does."""
     room = draft.room.copy()
     for unmet in draft.unmet:
-        ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again, moves=unmet.moves)
+        ask = ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again, moves=unmet.moves)
         fits = unmet.at_least == 1 and len(placement.place(room, ask)) >= unmet.count
         if not fits and Bin.of(node).suits(unmet.workload.needs):
             return unmet.workload.name

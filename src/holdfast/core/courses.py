@@ -23,10 +23,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from holdfast.core import failover, offers, on_time, placement
+from holdfast.core import offers, on_time, placement
 from holdfast.core.draft import Draft, Unmet
 from holdfast.core.on_time import Progress
 from holdfast.core.remember import GRID
+from holdfast.core.request import ask_for, is_kept_by_waiting
 from holdfast.model import action as do
 from holdfast.model.course import Way
 from holdfast.model.replica import LIVE, Phase, Replica, Slot, State, slot_id
@@ -94,14 +95,14 @@ def shift(draft: Draft) -> None:
             continue
         home = draft.world.nodes[replica.node]
         if way is Way.WAIT:
-            if failover.is_kept_by_waiting(draft, home):
+            if is_kept_by_waiting(draft, home):
                 draft.stop(replica, workload, "waiting is cheaper than going on here")
         elif home.spot is not (way is Way.SPOT) and home.price_micro_usd:
             _move(draft, workload, replica, way)
 
 
 def _move(draft: Draft, workload: Workload, replica: Replica, way: Way) -> None:
-    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=True, without=replica.slot)
+    ask = ask_for(draft, workload, 1, (replica.node,), again=True, without=replica.slot)
     room = draft.room
     spots = placement.place_where(room, ask, spot=way is Way.SPOT)
     for spot in spots:  # it is taken when its seat is empty
@@ -206,7 +207,7 @@ def _ordered(draft: Draft, workload: Workload, slot: Slot) -> Progress:
 
 def _has_room(draft: Draft, workload: Workload) -> bool:
     """On a node on demand, now."""
-    room, ask = draft.room, failover.ask_for(draft, workload, 1, (), again=True)
+    room, ask = draft.room, ask_for(draft, workload, 1, (), again=True)
     spots = placement.place_where(room, ask, spot=False)
     for spot in spots:
         room.give(room.row[spot.node], workload.needs.resources, spot.devices)

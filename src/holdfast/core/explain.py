@@ -20,10 +20,10 @@ from holdfast.core import (
     detect,
     explain_mix,
     explain_scale,
-    index,
     listing,
     pending,
     spend,
+    timeouts,
 )
 from holdfast.core.demand import Ears
 from holdfast.core.detect import RULES, Senses
@@ -113,12 +113,11 @@ def _state(world: World, node: Node, now: Instant) -> Iterator[str]:
             end = max(node.since + policy.repair.reset_ms, node.retry_at) - now
             yield f"told to reset {ago}; given up {within(end)} if it does not come back"
         case NodeState.DRAINING if node.releasing:
-            call = node.deadline - policy.replicas.drain_last_call_ms - now
+            call = timeouts.last_call(node, policy, exclusive=True) - now
             yield f"being emptied for {age}, to be released: its work fits elsewhere"
             yield f"given back to work {within(call)} if it is not empty by then"
         case NodeState.DRAINING:
-            call = node.deadline - policy.replicas.drain_last_call_ms - now
-            yield f"being drained{hand} for {age}; what is there then is stopped {within(call)}"
+            yield f"being drained{hand} for {age}; {_last_calls(world, node, now)}"
         case NodeState.CORDONED:
             yield f"cordoned{hand} {ago}: nothing new goes there"
         case NodeState.QUARANTINED:
@@ -136,6 +135,16 @@ def _released(world: World, node: Node, now: Instant) -> str:
     if not ends or not all(ends):
         return "a person looks"
     return f"a person looks, or it is tried again {within(max(ends) - now)}"
+
+
+def _last_calls(world: World, node: Node, now: Instant) -> str:
+    """When what is left there will be stopped: services have less to do at the end than what saves."""
+    there = (world.replicas[name].exclusive for name in world.on_node[node.id])
+    kinds = sorted(set(there), reverse=True) or [True]
+    calls = [within(timeouts.last_call(node, world.policy, exclusive=exclusive) - now) for exclusive in kinds]
+    if len(set(calls)) == 1:
+        return f"what is there then is stopped {calls[0]}"
+    return f"what saves (jobs, trainings) is stopped {calls[0]}, services {calls[1]}"
 
 
 def _verdict(world: World, senses: Senses | None, node: Node, now: Instant) -> Iterator[str]:
@@ -194,20 +203,20 @@ def _provider(clues: Clues, now: Instant) -> str:
 def _next_look(world: World, senses: Senses | None, node: Node, now: Instant) -> Iterator[str]:
     if node.verdict.level is Level.ALIVE:
         return
-    looks = [index.next_ask(node, world.policy)]
+    looks = [timeouts.next_ask(node, world.policy)]
     if senses is not None and node.id in senses.beats.row:
         looks.append(int(senses.beats.look_at[senses.beats.row[node.id]]))
     looks = [max(look, now) for look in looks if look < NEVER]
     yield f"looked at again {within(min(looks) - now)}"
     pool = world.pools.get(node.pool)
     if node.verdict.level is Level.DEAD and (pool is None or pool.can_terminate) and not node.by_hand:
-        end = max(index.give_up_at(node, world.policy), now)
+        end = max(timeouts.give_up_at(node, world.policy), now)
         yield f"terminated {within(end - now)} if it does not come back and no peer reaches it"
 
 
 def _lease(world: World, node: Node, now: Instant) -> Iterator[str]:
     exclusive = _exclusive(world, node)
-    over = index.lease_over_at(world, node.id) - now
+    over = timeouts.lease_over_at(world, node.id) - now
     if node.verdict.level is Level.ALIVE:
         lasts = seconds(world.policy.leases.lease_ms)
         yield f"its lease is renewed by every heartbeat and lasts {lasts}"
@@ -498,7 +507,7 @@ def _replica(world: World, replica: Replica, now: Instant) -> str:
         case State.READY:
             return f"{where} has been ready for {since}"
         case State.PLACED | State.STARTING:
-            end = replica.since + index.start_timeout(replica, world.policy) - now
+            end = replica.since + timeouts.start_timeout(replica, world.policy) - now
             word = "was given to its node" if replica.state is State.PLACED else "was started"
             return f"{where} {word} {since} ago and is not ready; another node is tried {within(end)}"
         case State.STOPPING | State.LOST:

@@ -17,14 +17,14 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from holdfast.core import gang, placement, preempt, reserve, seats
+from holdfast.core import gang, placement, preempt, seats
 from holdfast.core.draft import Draft, Unmet
+from holdfast.core.request import ask_for
 from holdfast.model import action as do
 from holdfast.model.course import Way
-from holdfast.model.node import Node
 from holdfast.model.replica import Role, Slot
 from holdfast.model.units import NEVER, seconds
-from holdfast.model.workload import Service, Spread, Sweep, Training, Workload
+from holdfast.model.workload import Service, Sweep, Training, Workload
 from holdfast.model.world import World
 
 FRONT = 64
@@ -126,44 +126,6 @@ def _place(draft: Draft, workload: Workload, ready: list[Slot]) -> None:
         left += _place_together(draft, workload, [slot], ()) if unplaced else []
     if left:
         _make_room(draft, workload, left)
-
-
-def ask_for(
-    draft: Draft,
-    workload: Workload,
-    count: int,
-    avoid: tuple[str, ...],
-    *,
-    again: bool,
-    moves: bool = False,
-    without: str = "",
-) -> placement.Ask:
-    """`moves`: for seats in which something is, which no quota keeps from a node. `without`: once this seat
-    is empty."""
-    needs = draft.needs_of(workload)
-    if draft.ways.get(workload.name) in (Way.WAIT, Way.SPOT):
-        nodes = draft.world.nodes
-        avoid = (*avoid, *(name for name in draft.room.row if is_kept_by_waiting(draft, nodes[name])))
-    avoid = (*avoid, *reserve.kept_from(draft, workload.priority))
-    if not moves:
-        avoid = (*avoid, *draft.quotas.kept_from(workload, draft.room, without))
-    return placement.Ask(
-        needs=needs,
-        count=count,
-        at_least=1,
-        beside=() if needs.spread is Spread.NONE else draft.copies_at(workload.name),
-        avoid=avoid,
-        use_standby=again,
-        even=workload.name in draft.world.promised,
-    )
-
-
-def is_kept_by_waiting(draft: Draft, node: Node) -> bool:
-    """It is paid for on demand, and nobody uses it but, perhaps, jobs that go another way."""
-    if node.spot or not node.price_micro_usd:
-        return False
-    there = (draft.world.replicas[name].workload for name in draft.world.on_node[node.id])
-    return all(draft.ways.get(name) in (Way.WAIT, Way.SPOT) for name in there)
 
 
 def _place_together(

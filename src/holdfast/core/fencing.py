@@ -22,7 +22,7 @@ Epochs: each filling of a slot gets the next number. The program gets it too, an
 with it.
 """
 
-from holdfast.core import index
+from holdfast.core import timeouts
 from holdfast.core.draft import Draft
 from holdfast.model.action import Proof
 from holdfast.model.node import Fencing
@@ -49,7 +49,7 @@ def prove(draft: Draft) -> None:
         if (
             node is None
             or node.verdict.level is Level.ALIVE
-            or draft.now < index.lease_over_at(world, node_id)
+            or draft.now < timeouts.lease_over_at(world, node_id)
         ):
             continue
         for name in world.on_node[node_id]:

@@ -11,7 +11,7 @@ and then nobody can say who changed an entry, or replay it.
 """
 
 from holdfast.core import fold_events, fold_plan
-from holdfast.core.fold_events import may_be_forgotten
+from holdfast.core.fold_nodes import may_be_forgotten
 from holdfast.core.fold_plan import accept
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan

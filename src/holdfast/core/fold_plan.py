@@ -11,13 +11,8 @@ from msgspec.structs import replace
 
 from holdfast.core import books, fold_brake, fold_market, fold_outcomes, fold_supply, index
 from holdfast.core.evidence import peers_say
-from holdfast.core.fold_events import (
-    alive,
-    healthy,
-    new_set,
-    slot_down,
-    wake_dependants,
-)
+from holdfast.core.fold_nodes import alive, healthy
+from holdfast.core.fold_replicas import new_set, slot_down, wake_dependants
 from holdfast.model import action as do
 from holdfast.model.node import Node, NodeState, Repair, Step
 from holdfast.model.plan import Plan

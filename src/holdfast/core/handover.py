@@ -14,9 +14,10 @@ there is room for it elsewhere, or at the last call before the deadline; then `f
 
 from msgspec.structs import replace
 
-from holdfast.core import balance, capacity, failover, index, orders, placement
+from holdfast.core import balance, orders, placement, timeouts
 from holdfast.core.draft import Draft, Unmet
-from holdfast.core.last_call import last_call
+from holdfast.core.request import ask_for
+from holdfast.core.timeouts import last_call
 from holdfast.model.node import Node, NodeState
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.resources import Resources
@@ -55,7 +56,7 @@ def _finish(draft: Draft) -> None:
                 draft.stop(replica, workload, f"{slot_id} has been taken over")
             elif (
                 replica.state is not State.READY
-                and draft.now - replica.since >= index.start_timeout(replica, world.policy)
+                and draft.now - replica.since >= timeouts.start_timeout(replica, world.policy)
                 and world.nodes[replica.node].verdict.level is Level.ALIVE
             ):
                 waited = seconds(draft.now - replica.since)
@@ -140,7 +141,7 @@ def _on(draft: Draft, node: Node) -> list[Replica]:
 
 def _drain(draft: Draft, node: Node) -> None:
     world = draft.world
-    reason = "by hand" if node.by_hand else node.repair.why or capacity.notice(node)
+    reason = "by hand" if node.by_hand else node.repair.why or node.leaves_because
     why = f"{node.id} is being drained: {reason}"
     for replica in _on(draft, node):
         workload = world.workloads.get(replica.workload)
@@ -182,7 +183,7 @@ def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> lis
 def elsewhere(draft: Draft, workload: Workload, replica: Replica) -> placement.Ask:
     """What to ask for, for exclusive work that leaves its node: what `failover` will ask when it is gone."""
     again = not draft.world.nodes[replica.node].releasing
-    ask = failover.ask_for(draft, workload, 1, (replica.node,), again=again, without=replica.slot)
+    ask = ask_for(draft, workload, 1, (replica.node,), again=again, without=replica.slot)
     ask = _without_itself(draft, replica, ask)
     if isinstance(workload.shape, Training):
         ask = replace(ask, avoid=(*ask.avoid, *draft.copies_at(workload.name)))
@@ -222,9 +223,9 @@ def successors(draft: Draft, replica: Replica, workload: Workload) -> list[place
     is, if its node is well and there is no room elsewhere: beside itself a program may find its files locked
     or its port taken."""
     home = draft.world.nodes[replica.node]
-    stays = replica.version < workload.version and index.is_open(home)
+    stays = replica.version < workload.version and home.is_open
     asks = [
-        failover.ask_for(draft, workload, 1, avoid, again=not home.releasing, moves=True)
+        ask_for(draft, workload, 1, avoid, again=not home.releasing, moves=True)
         for avoid in (((home.id,), ()) if stays else ((home.id,),))
     ]
     return [_without_itself(draft, replica, ask) for ask in asks]

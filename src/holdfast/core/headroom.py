@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from holdfast.core import failover, gang, placement
 from holdfast.core.draft import Draft
+from holdfast.core.request import ask_for
 from holdfast.model.node import COMING, NodeState
 from holdfast.model.place import Level
 from holdfast.model.resources import GPU
@@ -172,7 +173,7 @@ def _one_more(draft: Draft, workload: Workload) -> placement.Ask:
     if isinstance(workload.shape, Training):
         nodes = [member.node for member in gang.live_members(draft, workload)]
         return gang.ask_for(draft, workload, 1, 1, nodes, again=False)
-    ask = failover.ask_for(draft, workload, 1, (), again=False)
+    ask = ask_for(draft, workload, 1, (), again=False)
     if ask.needs.spread is Spread.REQUIRE:
         return ask
     return replace(ask, needs=replace(ask.needs, spread=Spread.NONE), beside=())

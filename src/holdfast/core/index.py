@@ -6,90 +6,18 @@ when it will need a look by itself. All of that is here, once, and only `fold` m
 that), so an index cannot disagree with its entry.
 """
 
-from holdfast.core.last_call import last_call
-from holdfast.model.lease import surely_over
+from holdfast.core import timeouts
 from holdfast.model.market import OfferRecord
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.place import Level
-from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level as Belief
-from holdfast.model.verdict import Word
 from holdfast.model.workload import Workload
 from holdfast.model.world import World
 
 REPAIRED = (NodeState.DRAINING, NodeState.RESETTING, NodeState.QUARANTINED)
-
-
-def is_open(node: Node) -> bool:
-    """May new replicas go there?"""
-    return node.state is NodeState.READY and node.verdict.level is Belief.ALIVE and not node.deadline
-
-
-def lease_over_at(world: World, node_id: str) -> Instant:
-    """When a node that we do not hear surely holds no lease any more. A leader before us may have renewed it
-    up to the moment we took over; and when the policy changed, it may still hold one of the old length."""
-    heard = max(world.nodes[node_id].heard_at, world.leader.since)
-    leases, (changed_at, old_ms) = world.policy.leases, world.lease_before
-    by_the_old = surely_over(min(heard, changed_at), old_ms, leases.margin_ms) if old_ms else 0
-    return max(by_the_old, surely_over(heard, leases.lease_ms, leases.margin_ms))
-
-
-def next_ask(node: Node, policy: Policy) -> Instant:
-    """When to ask others about a doubtful node again: soon at first, then ever more seldom."""
-    asked_at = max(node.clues.asked_at, node.clues.word_at)
-    if not asked_at:
-        return node.verdict.since
-    again = asked_at + max(policy.detection.ask_again_ms, (asked_at - node.verdict.since) // 4)
-    if node.verdict.level is Belief.DEAD and node.clues.asked_at < (end := give_up_at(node, policy)):
-        if node.clues.word is Word.WAITING:  # only its provider is asked, and not before that had its time
-            again = max(again, node.clues.word_at + policy.detection.alone_ms + 1)
-        return min(again, end)
-    return again
-
-
-def give_up_at(node: Node, policy: Policy) -> Instant:
-    """From then on a dead node is terminated, if nobody reaches it."""
-    return max(node.verdict.since + policy.capacity.dead_node_ms, node.retry_at)
-
-
-def node_dues(node: Node, policy: Policy) -> list[Instant]:
-    """When this node needs a look though nothing happens: nothing is stuck for ever in any state."""
-    dues: list[Instant] = []
-    match node.state:
-        case NodeState.LAUNCHING:
-            dues.append(node.since + policy.capacity.launch_timeout_ms)
-        case NodeState.BOOTING:
-            dues.append(node.since + policy.capacity.boot_timeout_ms)
-        case NodeState.TERMINATING:
-            dues.append(max(node.since + policy.capacity.terminate_retry_ms, node.retry_at))
-        case NodeState.RESETTING:
-            dues.append(max(node.since + policy.repair.reset_ms, node.retry_at))
-        case NodeState.DRAINING:
-            calls = (last_call(node, policy, exclusive=exclusive) for exclusive in (True, False))
-            dues += (*calls, node.deadline)
-        case NodeState.READY | NodeState.CORDONED | NodeState.QUARANTINED:
-            pass
-    if node.state in JOINED:
-        dues += _doubt_dues(node, policy)
-        if node.repair.step:
-            dues.append(node.repair.since + policy.repair.watch_ms)
-    return dues
-
-
-def _doubt_dues(node: Node, policy: Policy) -> list[Instant]:
-    if node.verdict.level is Belief.ALIVE:
-        return []
-    dues = [next_ask(node, policy)]
-    if node.verdict.level is Belief.DEAD:
-        end = give_up_at(node, policy)
-        asked_at = node.clues.asked_at
-        dues.append(end if asked_at < end else asked_at + policy.detection.ask_again_ms)
-    if node.verdict.level is Belief.UNREACHABLE:
-        dues.append(node.verdict.since + policy.detection.unreachable_patience_ms)
-    return dues
 
 
 def put_node(world: World, node: Node) -> None:
@@ -115,8 +43,8 @@ def put_node(world: World, node: Node) -> None:
     _keep_room(world, node)
     world.agenda.note("node", node.id)
     if node.verdict.level is not Belief.ALIVE:
-        world.agenda.at(lease_over_at(world, node.id), "node", node.id)
-    for due in node_dues(node, world.policy):
+        world.agenda.at(timeouts.lease_over_at(world, node.id), "node", node.id)
+    for due in timeouts.node_dues(node, world.policy):
         world.agenda.at(due, "node", node.id)
     if old is None or old.state is not node.state:
         world.agenda.note("pool", node.pool)
@@ -174,7 +102,7 @@ def _keep_room(world: World, node: Node) -> None:
     elif node.state is NodeState.TERMINATING:
         world.room.open[row] = False
         return
-    open_ = is_open(node)
+    open_ = node.is_open
     if open_ and not world.room.open[row]:
         world.agenda.room_freed = True
         world.agenda.note("fleet", "opened")
@@ -236,7 +164,7 @@ def put_replica(world: World, replica: Replica) -> None:
     _slot_changed(world, replica.slot, replica.workload)
     match replica.state:
         case State.PLACED | State.STARTING:
-            due = replica.since + start_timeout(replica, world.policy)
+            due = replica.since + timeouts.start_timeout(replica, world.policy)
         case State.STOPPING:
             due = NEVER
         case State.READY:
@@ -244,7 +172,7 @@ def put_replica(world: World, replica: Replica) -> None:
             if old is not None and old.state is not State.READY and not replica.exclusive:
                 world.agenda.at(part_at(world, replica.ready_at), "spread", replica.workload)
         case State.LOST:
-            due = lease_over_at(world, replica.node)
+            due = timeouts.lease_over_at(world, replica.node)
     world.agenda.at(due, "slot", replica.slot)
 
 
@@ -259,13 +187,6 @@ def _keep_outdated(world: World, replica: Replica) -> None:
     workload = world.workloads.get(replica.workload)
     old = workload is not None and replica.version < workload.version
     _keep(world.outdated, replica.id, old and replica.state in LIVE)
-
-
-def start_timeout(replica: Replica, policy: Policy) -> int:
-    """A program that is started anew must have ended first."""
-    rules = policy.replicas
-    limit = rules.place_timeout_ms if replica.state is State.PLACED else rules.ready_timeout_ms
-    return limit + (replica.grace_ms if replica.incarnation else 0)
 
 
 def drop_replica(world: World, replica_id: str) -> Replica:

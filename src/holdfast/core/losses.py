@@ -23,8 +23,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.core import failover, gang, placement, preempt
+from holdfast.core import gang, placement, preempt
 from holdfast.core.draft import Draft
+from holdfast.core.request import ask_for
 from holdfast.model.place import Level
 from holdfast.model.replica import LIVE, Replica, Role, State
 from holdfast.model.units import Instant, many
@@ -169,7 +170,7 @@ class Trial:
         )
 
     def _place(self, workload: Workload, seats: list[Replica]) -> int:
-        ask = failover.ask_for(self.draft, workload, len(seats), (), again=True, moves=True)
+        ask = ask_for(self.draft, workload, len(seats), (), again=True, moves=True)
         spots = placement.place(self.draft.room, ask)
         for seat, spot in zip(seats, spots, strict=False):
             self.draft.filled[seat.slot] = spot.node
@@ -200,7 +201,7 @@ class Trial:
         room, done = self.draft.room, 0
         for seat in seats[: self.tries]:
             self.tries -= 1
-            ask = failover.ask_for(self.draft, workload, 1, (), again=True, moves=True)
+            ask = ask_for(self.draft, workload, 1, (), again=True, moves=True)
             ended = frozenset(self.draft.ended)
             victims = preempt.victims(self.world, room, ask, workload.priority, ended, self.now)
             for name in victims:

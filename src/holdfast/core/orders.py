@@ -23,9 +23,10 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from holdfast.core import burst, failover, market, offers, placement, quota
+from holdfast.core import burst, market, offers, placement, quota
 from holdfast.core.draft import Draft, Unmet
 from holdfast.core.packing import Apart, Bin, Bins
+from holdfast.core.request import ask_for
 from holdfast.model import action as do
 from holdfast.model.course import Way
 from holdfast.model.node import COMING, JOINED, Node, NodeState
@@ -167,7 +168,7 @@ def _fits_now(draft: Draft, unmet: Unmet, apart: Apart | None, company: "Company
     is not helped by room beside it on demand."""
     if unmet.at_least > 1 or (unmet.tried and not draft.reopened):
         return 0
-    ask = failover.ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again, moves=unmet.moves)
+    ask = ask_for(draft, unmet.workload, unmet.count, (), again=unmet.again, moves=unmet.moves)
     to_spot = draft.ways.get(unmet.workload.name) is Way.SPOT
     room = draft.room
     spots = placement.place_where(room, ask, spot=True) if to_spot else placement.place(room, ask)

@@ -17,9 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.core import (
-    capacity,
     dependencies,
-    failover,
     fencing,
     gang,
     handover,
@@ -30,9 +28,10 @@ from holdfast.core import (
     seats,
 )
 from holdfast.core.draft import NOBODY, Draft
-from holdfast.core.index import lease_over_at
 from holdfast.core.packing import Apart, Bin
 from holdfast.core.placement import Ask
+from holdfast.core.request import ask_for
+from holdfast.core.timeouts import lease_over_at
 from holdfast.model.market import key_of
 from holdfast.model.node import Node, NodeState
 from holdfast.model.pool import Offer, Pool
@@ -162,7 +161,7 @@ def _seats(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool)
     for slots in (moving, [slot for slot in left if slot not in moving]):
         if slots:
             again, moves = any(slot.epoch for slot in slots), slots is moving
-            ask = failover.ask_for(draft, workload, min(len(slots), most), (), again=again, moves=moves)
+            ask = ask_for(draft, workload, min(len(slots), most), (), again=again, moves=moves)
             yield _room(draft, workload, slots, ask, advise=advise, moves=moves)
 
 
@@ -352,7 +351,7 @@ def why_closed(node: Node) -> str:
         return f"{node.state} by hand" if node.by_hand else str(node.state)
     if node.verdict.level is not Level.ALIVE:
         return str(node.verdict.level)
-    return capacity.notice(node) if node.deadline else ""
+    return node.leaves_because if node.deadline else ""
 
 
 class Supply(msgspec.Struct, frozen=True):

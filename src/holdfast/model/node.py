@@ -8,7 +8,7 @@ from holdfast.model.outcomes import Failed
 from holdfast.model.place import Place
 from holdfast.model.resources import Resources
 from holdfast.model.units import Instant, MicroUsd
-from holdfast.model.verdict import Link, Peers, Said, Verdict, Word
+from holdfast.model.verdict import Level, Link, Peers, Said, Verdict, Word
 
 
 class NodeState(enum.StrEnum):
@@ -138,3 +138,15 @@ class Node(msgspec.Struct, frozen=True):
     def may_queue(self) -> bool:
         """Its provider has it, and it was never heard of."""
         return self.state is NodeState.BOOTING and not self.joined_at
+
+    @property
+    def is_open(self) -> bool:
+        """May new replicas go there?"""
+        return self.state is NodeState.READY and self.verdict.level is Level.ALIVE and not self.deadline
+
+    @property
+    def leaves_because(self) -> str:
+        """Why it will be gone soon."""
+        if self.releasing:
+            return "its work fits elsewhere"
+        return "spot notice" if self.spot else "it is leaving"

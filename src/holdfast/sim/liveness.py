@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.core import index, placement, preempt, seats
+from holdfast.core import placement, preempt, seats, timeouts
 from holdfast.core.check_project import Held
 from holdfast.core.packing import Apart, Bin, Bins
 from holdfast.model.market import key_of
@@ -117,7 +117,7 @@ def _slot_unmet(sim: "Simulation", world: World, workload: Workload, slot: Slot,
 
 def _stuck(world: World, replica: Replica, now: Instant) -> bool:
     """Has it been placed or starting for longer than anybody should wait for it?"""
-    return now - replica.since > index.start_timeout(replica, world.policy) + JUST_NOW_MS
+    return now - replica.since > timeouts.start_timeout(replica, world.policy) + JUST_NOW_MS
 
 
 def _gang_unmet(sim: "Simulation", world: World, workload: Workload, now: Instant) -> list[str]:
