@@ -128,6 +128,29 @@ def test_a_node_that_a_person_closed_says_how_to_open_it() -> None:
     assert "what is there then is stopped in 4.5 min" in said(told)
 
 
+def test_explain_node_says_that_services_are_stopped_later_than_what_saves() -> None:
+    play = Play(can_launch=False)
+    play.join("a")
+    play.settle()
+    play.apply(Workload("web", Service(1), needs(cpu=1)))
+    play.obey()
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node="a", deadline=play.now + 40 * SECOND))
+    told = said(explain_node(play.world, None, "a", play.now))
+    assert "what is there then is stopped in 30 s" in told, "a quarter of the notice is for ending"
+
+
+def test_explain_node_tells_both_last_calls_of_a_drain() -> None:
+    play = Play(can_launch=False)
+    play.join("a")
+    play.settle()
+    play.apply(Workload("web", Service(1), needs(cpu=1)))
+    play.apply(Workload("sort", Job(), needs(cpu=1)))
+    play.obey()
+    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node="a", deadline=play.now + 40 * SECOND))
+    told = said(explain_node(play.world, None, "a", play.now))
+    assert "what saves (jobs, trainings) is stopped in 10 s, services in 30 s" in told
+
+
 def test_a_node_in_repair_is_told_with_its_finding_and_its_step() -> None:
     play = played("a", "b")
     play.find("a", Severity.CORDON, "ecc errors")
