@@ -11,7 +11,12 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bench._deadline_world import Bools, Market, Move, View
-from holdfast.core.deadline import NEVER, Outlook, Terms, is_certain
+from holdfast.core.spot.deadline_policy import (
+    NEVER,
+    Outlook,
+    Terms,
+    is_certain,
+)
 from holdfast.model.course import Way
 from holdfast.reliability.onoff import Zones
 
@@ -21,7 +26,7 @@ UNIT_HOURS = 0.02  # of work, in which the oracle counts
 
 
 class Ours:
-    """`core.deadline`, with what `reliability.onoff` believes of the zones."""
+    """`core.spot.deadline_policy`, with what `reliability.onoff` believes of the zones."""
 
     outlooks: dict[Terms, Outlook] = {}  # noqa: RUF012 (worked out once for many jobs of the same terms)
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench._records import objects
-from holdfast.core.deadline import Standing, Terms, after_step
+from holdfast.core.spot.deadline_policy import Standing, Terms, after_step
 from holdfast.model.course import Way
 
 Bools = NDArray[np.bool_]

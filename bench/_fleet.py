@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import TypeVar
 
-from holdfast.core.placement import Ask
+from holdfast.core.placement.placement import Ask
 from holdfast.model.node import Node, NodeState
 from holdfast.model.place import Level as Domain
 from holdfast.model.place import Place

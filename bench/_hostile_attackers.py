@@ -27,7 +27,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from holdfast.adapters.clock import HostClock
-from holdfast.core.node import Report
+from holdfast.core.agent.machine import Report
 from holdfast.model.event import Ended
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.resources import Resources

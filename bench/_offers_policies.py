@@ -1,7 +1,8 @@
 """Who tries which offer next, for a request that wants so many GPUs of a kind for so long.
 
 Everybody sees the same lists when they are polled, and is told what its own tries met. `ours` folds all that
-into the records of `core.remember` and takes the order of `core.market`. The others do what people do:
+into the records of `core.market.offer_history` and takes the order of `core.market.rank`. The others do what
+people do:
 
 - `cheapest_single`: rents from one provider, the one with the lowest mean price for this kind so far; its
   listed offers from the cheapest, then its others.
@@ -19,9 +20,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from bench._offers_log import MONTH_S, Item, Kind, Log
-from holdfast.core import remember
-from holdfast.core.market import Ask, rank
-from holdfast.core.offers import Bools
+from holdfast.core.market import offer_history
+from holdfast.core.market.offers import Bools
+from holdfast.core.market.rank import Ask, rank
 from holdfast.model.market import OfferRecord, key_of
 from holdfast.model.offer_table import Table
 from holdfast.model.place import Place
@@ -168,7 +169,7 @@ class Ours:
                     if not log.proves:
                         self.table.drop(key)
                 price = round(1e6 * self.prices.get(key, 0.0))
-                self._note(remember.listed(self.records[key], now, there, price, proves=log.proves))
+                self._note(offer_history.listed(self.records[key], now, there, price, proves=log.proves))
 
     def _put(self, pool: Pool, name: str, item: Item, price: float) -> None:
         key = key_of(pool.name, name)
@@ -202,8 +203,8 @@ class Ours:
 
     def told(self, name: str, now: float, granted: bool) -> None:
         key, at = name.replace("|", "/", 1), round(now * SECOND)
-        record = remember.asked(self.records[key], at)
-        self._note(remember.came_up(record, at, 0) if granted else remember.refused(record, at))
+        record = offer_history.asked(self.records[key], at)
+        self._note(offer_history.came_up(record, at, 0) if granted else offer_history.refused(record, at))
 
 
 def made(known: Known, lost_share: float) -> dict[str, Policy]:

@@ -19,7 +19,12 @@ import numpy as np
 
 from bench._fleet import ALIVE, fleet
 from bench._records import tables
-from holdfast.core.placement import Ask, allowed, fitting, place
+from holdfast.core.placement.placement import (
+    Ask,
+    allowed,
+    fitting,
+    place,
+)
 from holdfast.model.node import Node, NodeState
 from holdfast.model.place import Place
 from holdfast.model.resources import GPU, Resources

@@ -7,8 +7,13 @@ import msgspec
 import numpy as np
 
 from bench._scaling_world import STEP_S, Load
-from holdfast.core.forecast import Tracker
-from holdfast.core.scaling import Standing, Wishes, ours, target_tracking
+from holdfast.core.scaling.forecast import Tracker
+from holdfast.core.scaling.replica_count import (
+    Standing,
+    Wishes,
+    ours,
+    target_tracking,
+)
 from holdfast.model.scale import Scale
 from holdfast.model.units import HOUR, MINUTE, SECOND, Instant
 

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from bench._records import texts
 from bench._say import say
-from holdfast.core.forecast import Tracker
-from holdfast.core.scaling import Standing
+from holdfast.core.scaling.forecast import Tracker
+from holdfast.core.scaling.replica_count import Standing
 from holdfast.model.units import DAY, HOUR, SECOND, Instant
 
 Floats = NDArray[np.float64]

@@ -7,7 +7,13 @@ spare: it orders on demand for every spot node that is not ready.
 from collections import Counter
 
 from bench._serving_world import COLD_START_S, ON_DEMAND, ON_DEMAND_PRICE, WANTED, Held
-from holdfast.core.mix import Fleet, MixRules, Orders, Zone, orders
+from holdfast.core.spot.mix_policy import (
+    Fleet,
+    MixRules,
+    Orders,
+    Zone,
+    orders,
+)
 from holdfast.model.market import Losses
 from holdfast.model.units import HOUR, SECOND
 from holdfast.reliability import losses
@@ -20,7 +26,7 @@ DOLLAR = 1_000_000
 
 
 class Ours:
-    """`core.mix`, asked again after each refusal, with a belief for each zone."""
+    """`core.spot.mix_policy`, asked again after each refusal, with a belief for each zone."""
 
     def __init__(self, zones: int, rules: MixRules | None = None) -> None:
         self.rules = rules or MixRules()

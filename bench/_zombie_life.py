@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.gateway.zombie import Seen, Team
+from holdfast.core.gateway.key_audit.audit import Seen, Team
 from holdfast.gateway.glance import LOOK_EVERY
 from holdfast.model.gateway import Key, Limits
 from holdfast.model.units import DAY, HOUR, SECOND, Instant

@@ -15,8 +15,10 @@ from collections.abc import Callable
 from time import perf_counter
 
 from bench._world import Bench
-from holdfast.core import check, detect, fold
+from holdfast.core import check
 from holdfast.core.decide import decide
+from holdfast.core.health import detect
+from holdfast.core.state import fold
 from holdfast.core.turn import turn
 from holdfast.model.event import NodeJudged
 from holdfast.model.units import SECOND

@@ -15,11 +15,17 @@ from time import perf_counter, process_time
 
 import numpy as np
 
-from holdfast.core import fold
 from holdfast.core.decide import decide
-from holdfast.core.market import Ask, hedge, rank
-from holdfast.core.offers import suits
-from holdfast.core.remember import asked, came_up, listed, preempted, refused
+from holdfast.core.market.offer_history import (
+    asked,
+    came_up,
+    listed,
+    preempted,
+    refused,
+)
+from holdfast.core.market.offers import suits
+from holdfast.core.market.rank import Ask, hedge, rank
+from holdfast.core.state import fold
 from holdfast.model.action import LaunchNode
 from holdfast.model.event import PoolApplied, WorkloadApplied
 from holdfast.model.market import OfferRecord, key_of

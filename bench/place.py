@@ -19,7 +19,7 @@ from bench._mixes import FAMILIES, mix
 from bench._packing import RULES, SIMPLE, Cluster, allocated, recorded, synthetic
 from bench._records import source
 from bench._say import say
-from holdfast.core.placement import Ask, place
+from holdfast.core.placement.placement import Ask, place
 from holdfast.model.room import Room
 
 REPLICAS_MAX = 25_000

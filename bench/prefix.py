@@ -24,9 +24,14 @@ from time import process_time
 from bench._prefix_world import Policy, Prompt, hit_bound, made_up, recorded, serve
 from bench._records import source
 from bench._say import say
-from holdfast.core.gateway.picker import BOUND, NOBODY, Pool, summed
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.told import ReplicaSpec, Went
+from holdfast.core.gateway.routing.balancer import (
+    BOUND,
+    NOBODY,
+    Pool,
+    summed,
+)
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.updates import ReplicaSpec, Went
 
 SEED = 7
 POINTS = 100

@@ -15,7 +15,7 @@ from bench._world import Bench
 from holdfast.adapters.stores import SqlStore, open_store
 from holdfast.control.follow import Follower
 from holdfast.control.term import SNAPSHOT_EVERY
-from holdfast.core import snapshot
+from holdfast.core.state import snapshot
 from holdfast.core.turn import Mind
 from holdfast.ports.store import Snapshot
 

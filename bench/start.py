@@ -18,7 +18,7 @@ from bench._say import say
 from holdfast.agent.init import refusal
 from holdfast.agent.processes import ProcessRuntime
 from holdfast.agent.users import COUNT, FIRST, PASSAGE, Users
-from holdfast.core.node import Brief, Wanted
+from holdfast.core.agent.machine import Brief, Wanted
 from holdfast.model.program import Program
 from holdfast.ports.runtime import Exit, Task
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from bench._zombie_life import Trace, Truth, monotonic
 from bench._zombie_traces import lives
-from holdfast.core.gateway.zombie import Judgement, Seen, Watch
+from holdfast.core.gateway.key_audit.audit import Judgement, Seen, Watch
 from holdfast.gateway.glance import LOOK_EVERY
 from holdfast.model.gateway import Grade
 from holdfast.model.units import HOUR, MINUTE, NEVER, Instant

@@ -10,9 +10,9 @@ from unittest import mock
 
 import h11
 
-from holdfast.core.gateway.purse import Purse
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.told import ReplicaSpec
+from holdfast.core.gateway.quota.local_quota import Purse
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 from holdfast.gateway import down as downs
 from holdfast.gateway.addresses import Addresses
 from holdfast.gateway.buffers import Buffers

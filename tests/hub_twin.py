@@ -13,7 +13,13 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from holdfast.core.node import Brief, DesiredSet, Report, Stopping, Wanted
+from holdfast.core.agent.machine import (
+    Brief,
+    DesiredSet,
+    Report,
+    Stopping,
+    Wanted,
+)
 from holdfast.model.program import Program
 from holdfast.wire import frame
 from holdfast.wire.identity import NONCE_BYTES, signed

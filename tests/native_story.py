@@ -24,8 +24,8 @@ from holdfast.gateway import native
 
 native.use()
 
-from holdfast.core.gateway.replicas import Replica  # noqa: E402
-from holdfast.core.gateway.told import Load  # noqa: E402
+from holdfast.core.gateway.routing.endpoints import Replica  # noqa: E402
+from holdfast.core.gateway.routing.updates import Load  # noqa: E402
 from holdfast.gateway import messages, settings  # noqa: E402
 from holdfast.gateway.attempt import Try  # noqa: E402
 from holdfast.gateway.connect import Connector  # noqa: E402

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.core import check, fold
+from holdfast.core import check
 from holdfast.core.decide import decide
+from holdfast.core.state import fold
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Finding, Severity

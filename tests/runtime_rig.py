@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.agent import cgroup, procfs
 from holdfast.agent.processes import ProcessRuntime
-from holdfast.core.node import Brief, Wanted
+from holdfast.core.agent.machine import Brief, Wanted
 from holdfast.model.program import Program
 from holdfast.ports.runtime import Adopted, Exit, Task
 

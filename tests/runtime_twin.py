@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.core.node import Wanted
+from holdfast.core.agent.machine import Wanted
 from holdfast.model.event import Ended
 from holdfast.model.node import Fencing, Isolation, LimitedBy
 from holdfast.model.units import Millis

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.adapters.stores.store import SqlStore
-from holdfast.core.tell import lines
+from holdfast.core.explain.history import lines
 from holdfast.core.turn import Entry
 from holdfast.model import action as do
 from holdfast.model import event as ev

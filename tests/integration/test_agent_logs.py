@@ -8,7 +8,7 @@ import pytest
 from holdfast.agent import log_ship
 from holdfast.agent.log_ship import LogShipping
 from holdfast.agent.tails import LAST_BYTES, LAST_BYTES_ALL, PART_BYTES, READERS_MAX, last_words
-from holdfast.core.node import Report
+from holdfast.core.agent.machine import Report
 from holdfast.model.event import Ended
 from holdfast.wire.messages import Beat, LogEnds, LogPart, LogTaken, ReadLog, Reports, StopLog, Wrote
 from tests.agent_rig import agent

@@ -173,7 +173,7 @@ def test_an_agent_loads_nothing_heavy() -> None:
     heavy = {"numpy", "pydantic", "psutil", "typer", "rich", "structlog", "fastapi", "sqlalchemy", "uvloop"}
     program = "import sys, holdfast.agent.__main__; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "holdfast.core.node" in loaded.stdout.split()
+    assert "holdfast.core.agent.machine" in loaded.stdout.split()
     assert heavy & set(loaded.stdout.split()) == set()
 
 

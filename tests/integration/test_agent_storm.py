@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import control_planes
-from holdfast.core.node import Stopping, Wanted
+from holdfast.core.agent.machine import Stopping, Wanted
 from holdfast.model.event import Ended
 from holdfast.wire.messages import Ack, Ask, Desired, Moved, ReadLog, Refused, Silence
 from tests.agent_rig import Rig, agent

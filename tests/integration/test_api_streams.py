@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.api import history, streams
 from holdfast.api.app import close
 from holdfast.control import log_reader, plane
-from holdfast.core.node import Report
+from holdfast.core.agent.machine import Report
 from holdfast.model import event as ev
 from holdfast.model.action import ReleaseBrake
 from holdfast.model.event import Ended

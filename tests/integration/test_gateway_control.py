@@ -13,9 +13,9 @@ from holdfast.api import bodies
 from holdfast.api import gateways as watched
 from holdfast.api.access import Access
 from holdfast.control import gateways
-from holdfast.core import demand as demand_module
-from holdfast.core.gateway.lease import Ask, Grants, Part
-from holdfast.core.gateway.zombie import Row
+from holdfast.core.gateway.key_audit.audit import Row
+from holdfast.core.gateway.quota.broker import Ask, Grants, Part
+from holdfast.core.scaling import demand as demand_module
 from holdfast.gateway.view import Change, View, changed
 from holdfast.model.event import BudgetDrawn
 from holdfast.model.gateway import Grade, Limits
@@ -331,7 +331,7 @@ def test_what_will_never_be_there_survives_the_wire() -> None:
 
 
 def gateways_grant(wait_s: float) -> Any:
-    from holdfast.core.gateway.lease import Grant
+    from holdfast.core.gateway.quota.broker import Grant
 
     return Grant(0.0, 0.0, True, 0.0, wait_s)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.control import intake, inventory
-from holdfast.core.node import Process, Wanted
+from holdfast.core.agent.machine import Process, Wanted
 from holdfast.model.resources import Resources
 from holdfast.model.workload import Needs, Service, Workload
 from holdfast.wire.messages import Beat, Confirmed, Desired, Used

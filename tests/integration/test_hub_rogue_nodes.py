@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.control import intake
 from holdfast.control.metrics import Metrics
-from holdfast.core.node import Report
+from holdfast.core.agent.machine import Report
 from holdfast.model.event import Ended, FindingRaised, PoolApplied
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.resources import NODE_MAX, Resources

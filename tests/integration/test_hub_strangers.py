@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
 from holdfast.control import intake, strangers
-from holdfast.core.index import put_node
+from holdfast.core.state.index import put_node
 from holdfast.model.event import NodeJoined, PoolApplied, PoolDeleted
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.node import NodeState

@@ -11,9 +11,9 @@ from holdfast.control import load
 from holdfast.control.hub import Hub
 from holdfast.control.plane import Plane
 from holdfast.control.session import Session
-from holdfast.core import demand
-from holdfast.core.demand import Ear
-from holdfast.core.signals import SOURCES_MAX, Heard
+from holdfast.core.scaling import demand
+from holdfast.core.scaling.demand import Ear
+from holdfast.core.scaling.load_signals import SOURCES_MAX, Heard
 from holdfast.model.scale import Scale, Signal
 from holdfast.model.workload import Service, Workload
 from holdfast.wire.messages import Used

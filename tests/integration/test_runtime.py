@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.agent import procfs
 from holdfast.agent.spawn import spawn_shim
-from holdfast.core.node import Peer, Report, Wanted
+from holdfast.core.agent.machine import Peer, Report, Wanted
 from holdfast.model.event import Ended
 from holdfast.model.program import Probe
 from holdfast.model.replica import Role

@@ -445,7 +445,7 @@ def test_the_same_files_make_the_same_wheel_and_it_needs_only_what_an_agent_need
     with zipfile.ZipFile(io.BytesIO(made.content)) as archive:
         names = archive.namelist()
         about = archive.read(f"holdfast-{made.version}.dist-info/METADATA").decode()
-    assert {"holdfast/agent/shim.py", "holdfast/core/node.py"} <= set(names)
+    assert {"holdfast/agent/shim.py", "holdfast/core/agent/machine.py"} <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.startswith("holdfast/sim/")]
     assert [row for row in about.splitlines() if row.startswith("Requires-Dist")] == [
         "Requires-Dist: msgspec",

@@ -16,7 +16,7 @@ from sqlalchemy import event
 from holdfast.adapters.stores import lane
 from holdfast.adapters.stores.open import open_store
 from holdfast.adapters.stores.store import SqlStore
-from holdfast.core.tell import lines
+from holdfast.core.explain.history import lines
 from holdfast.model import event as ev
 from holdfast.ports.errors import Full, OutcomeUnknown, Unreachable
 from holdfast.ports.store import Snapshot

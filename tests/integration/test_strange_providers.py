@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from holdfast.adapters.providers.join import JoinProvider
 from holdfast.control.perform import CALLS_AT_ONCE, WHY_MAX
-from holdfast.core import fold
+from holdfast.core.state import fold
 from holdfast.core.turn import Perform
 from holdfast.model import event as ev
 from holdfast.model.action import AskProvider, LaunchNode, ListOffers, ListPool, ResetNode, TerminateNode

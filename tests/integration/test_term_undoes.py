@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.control.term import Unfoldable
-from holdfast.core import check, fold, fold_outcomes
+from holdfast.core import check
 from holdfast.core.decide import decide
 from holdfast.core.replay import Replay
+from holdfast.core.state import fold, fold_outcomes
 from holdfast.model import event as ev
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.resources import Resources

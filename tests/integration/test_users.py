@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.agent import disk, records, users
 from holdfast.agent.users import Users
-from holdfast.core.node import Brief, Wanted
+from holdfast.core.agent.machine import Brief, Wanted
 from holdfast.model.event import Ended
 from holdfast.model.node import Isolation
 from holdfast.model.program import Probe, Program

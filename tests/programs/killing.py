@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.agent import procfs
 from holdfast.agent.init import refusal
-from holdfast.core.node import Brief, Wanted
+from holdfast.core.agent.machine import Brief, Wanted
 from holdfast.model.program import Program
 from holdfast.ports.runtime import Task
 

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.redundancy import ROUNDING, Candidate, Need, Times, choose, options
+from holdfast.core.workloads.redundancy import (
+    ROUNDING,
+    Candidate,
+    Need,
+    Times,
+    choose,
+    options,
+)
 from holdfast.reliability.availability import at_least, from_nines, nines, short_of, spread, up_odds
 from holdfast.reliability.rates import Rates
 

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.consolidate import Bargain, bargains
-from holdfast.core.draft import Draft
+from holdfast.core.disruption.consolidate import Bargain, bargains
+from holdfast.core.plan.draft import Draft
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.replica import State

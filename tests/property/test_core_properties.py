@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core import check, fold
+from holdfast.core import check
 from holdfast.core.decide import decide
+from holdfast.core.state import fold
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity
 from holdfast.model.gateway import Key, Limits

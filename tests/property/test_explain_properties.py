@@ -4,10 +4,15 @@ import random
 
 import pytest
 
-from holdfast.core import pending
-from holdfast.core.explain import explain_node, explain_pool, explain_replica, explain_workload
-from holdfast.core.preview import preview
-from holdfast.core.snapshot import dump
+from holdfast.core.explain import pending
+from holdfast.core.explain.dry_run import preview
+from holdfast.core.explain.explain import (
+    explain_node,
+    explain_pool,
+    explain_replica,
+    explain_workload,
+)
+from holdfast.core.state.snapshot import dump
 from tests.property.test_core_properties import WHOLE, WORKLOADS, Walk
 
 

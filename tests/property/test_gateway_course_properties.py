@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.gateway.told import ReplicaSpec
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 from tests.unit.test_gateway_course import At, Line, Request
 
 STEPS = ("connects", "refused", "lost", "gone", "timeout", "error", "429", "500", "look", "wake", "restart")

@@ -9,8 +9,15 @@ import msgspec
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.gateway.lease import LAPSE_S, Ask, Broker, Grants, LentPlaces, LentRate
-from holdfast.core.gateway.purse import Purse, PurseTaken, Short
+from holdfast.core.gateway.quota.broker import (
+    LAPSE_S,
+    Ask,
+    Broker,
+    Grants,
+    LentPlaces,
+    LentRate,
+)
+from holdfast.core.gateway.quota.local_quota import Purse, PurseTaken, Short
 from holdfast.model.gateway import GLOBAL, Key, Limits, Tranche, scope_of_key
 
 KEY = Key(id="k", hash=b"")

@@ -13,8 +13,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from holdfast.core.gateway.bucket import Bucket
-from holdfast.core.gateway.quota import Chain, Ledger, Refusal, Taken
+from holdfast.core.gateway.quota.limits import (
+    Chain,
+    Ledger,
+    Refusal,
+    Taken,
+)
+from holdfast.core.gateway.quota.token_bucket import Bucket
 from holdfast.model.gateway import GLOBAL, Key, Limits
 
 SLACK = 1e-6

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.core.gateway.health import IN, TRIAL
-from holdfast.core.gateway.hold import Hold
-from holdfast.core.gateway.picker import BOUND, Pool
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.told import ReplicaSpec
+from holdfast.core.gateway.routing.balancer import BOUND, Pool
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.fair_queue import Hold
+from holdfast.core.gateway.routing.outlier import IN, TRIAL
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 
 NONE: frozenset[str] = frozenset()
 costs = st.integers(1, 50_000)

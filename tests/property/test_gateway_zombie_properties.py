@@ -5,9 +5,14 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.gateway.grades import RANK, Course, score, step
-from holdfast.core.gateway.signs import Family, Reason
-from holdfast.core.gateway.zombie import Seen, Team, Watch
+from holdfast.core.gateway.key_audit.audit import Seen, Team, Watch
+from holdfast.core.gateway.key_audit.enforcement import (
+    RANK,
+    Course,
+    score,
+    step,
+)
+from holdfast.core.gateway.key_audit.indicators import Family, Reason
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.units import DAY, HOUR, MINUTE
 

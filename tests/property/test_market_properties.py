@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import remember
-from holdfast.core.market import Ask, hedge, rank
-from holdfast.core.offers import outlook
+from holdfast.core.market import offer_history
+from holdfast.core.market.offers import outlook
+from holdfast.core.market.rank import Ask, hedge, rank
 from holdfast.model.market import OfferRecord, key_of
 from holdfast.model.offer_table import Table
 from holdfast.model.place import Level, Place
@@ -34,13 +34,13 @@ def folds(draw: st.DrawFn) -> Fold:
     at, span, name = draw(AT), draw(SPAN), draw(st.integers(0, 6))
     there, price = draw(st.booleans()), draw(st.integers(-5, 10**9))
     table: list[Fold] = [
-        lambda r: remember.asked(r, at),
-        lambda r: remember.refused(r, at, why="none"),
-        lambda r: remember.failed(r, at),
-        lambda r: remember.came_up(r, at, span),
-        lambda r: remember.preempted(r, at, span),
-        lambda r: remember.ended(r, at, span),
-        lambda r: remember.listed(r, at, there, price),
+        lambda r: offer_history.asked(r, at),
+        lambda r: offer_history.refused(r, at, why="none"),
+        lambda r: offer_history.failed(r, at),
+        lambda r: offer_history.came_up(r, at, span),
+        lambda r: offer_history.preempted(r, at, span),
+        lambda r: offer_history.ended(r, at, span),
+        lambda r: offer_history.listed(r, at, there, price),
     ]
     return table[name]
 
@@ -89,14 +89,14 @@ def test_no_history_however_odd_breaks_a_record(lived: list[Fold]) -> None:
     assert record.ready_ms >= 0
     assert record.ready_var >= 0
     assert len(msgspec.msgpack.encode(record)) < 600
-    assert 0 <= remember.chance_there(record, True, NOW) <= 1 + 1e-9
+    assert 0 <= offer_history.chance_there(record, True, NOW) <= 1 + 1e-9
 
 
 @quick
 @given(LIVES, st.integers(0, 400 * DAY))
 def test_records_only_fade_with_time(lived: list[Fold], later: int) -> None:
     record = record_of("a", lived)
-    after = remember.faded(record, record.at + later)
+    after = offer_history.faded(record, record.at + later)
     for name in ("asked", "refused", "failed", "came_up", "hoped", "losses", "served_ms"):
         assert getattr(after, name) <= getattr(record, name)
     assert after.failures_in_a_row == record.failures_in_a_row
@@ -157,7 +157,7 @@ def test_more_successes_never_make_an_offer_look_worse(
     """One more that came up, or one more hour served without a loss: the chance and the survival rise."""
     record = record_of("a", lived)
     now = max(record.at, record.seen_at, NOW) + MINUTE
-    better = remember.faded(record, now)
+    better = offer_history.faded(record, now)
     for _ in range(times):
         better = msgspec.structs.replace(
             better, came_up=better.came_up + 1, hoped=better.hoped + 1, served_ms=better.served_ms + HOUR

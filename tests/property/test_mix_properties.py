@@ -5,7 +5,12 @@ from hypothesis import strategies as st
 
 from bench._serving_policies import Ours
 from bench._serving_world import ON_DEMAND, WANTED, Held
-from holdfast.core.mix import Fleet, MixRules, Zone, orders
+from holdfast.core.spot.mix_policy import (
+    Fleet,
+    MixRules,
+    Zone,
+    orders,
+)
 
 counts = st.integers(0, 4)
 zones = st.builds(

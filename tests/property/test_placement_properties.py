@@ -8,9 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.balance import moves
-from holdfast.core.placement import Ask, Spot, place, why_not
-from holdfast.core.preempt import victims
+from holdfast.core.disruption.rebalance import moves
+from holdfast.core.placement.placement import (
+    Ask,
+    Spot,
+    place,
+    why_not,
+)
+from holdfast.core.placement.preempt import victims
 from holdfast.model.node import Node
 from holdfast.model.place import Level
 from holdfast.model.policy import BalancePolicy, Policy

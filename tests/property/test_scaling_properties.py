@@ -9,8 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.forecast import Summary, Tracker
-from holdfast.core.scaling import Standing, Wishes, ceiling, floor, ours, target_tracking
+from holdfast.core.scaling.forecast import Summary, Tracker
+from holdfast.core.scaling.replica_count import (
+    Standing,
+    Wishes,
+    ceiling,
+    floor,
+    ours,
+    target_tracking,
+)
 from holdfast.model.scale import Scale, Signal, Window
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 

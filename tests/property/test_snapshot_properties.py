@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import check, fold, offers
-from holdfast.core.snapshot import dump, load
+from holdfast.core import check
+from holdfast.core.market import offers
+from holdfast.core.state import fold
+from holdfast.core.state.snapshot import dump, load
 from holdfast.files import scenario as files
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan

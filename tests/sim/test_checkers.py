@@ -5,9 +5,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from holdfast.core import brake, check, failover, handover, repair, seats
+from holdfast.core import check
 from holdfast.core import decide as deciding
-from holdfast.core.draft import Draft
+from holdfast.core.disruption import migrate
+from holdfast.core.health import brake, repair
+from holdfast.core.plan.draft import Draft
+from holdfast.core.workloads import schedule
+from holdfast.core.workloads import slots as workload_slots
 from holdfast.model import action as do
 from holdfast.model.node import NodeState
 from holdfast.model.place import Place
@@ -112,7 +116,7 @@ def test_a_gang_that_stands_still_though_all_are_ready_is_seen(monkeypatch: pyte
 
 
 def test_a_job_that_never_gets_ready_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handover, "_finish", lambda draft: None)
+    monkeypatch.setattr(migrate, "_finish", lambda draft: None)
     setup = WorkloadSetup(Workload("job", Job(), WHOLE_NODE), Program(start_ms=10**9, run_ms=MINUTE))
     assert attempt(story(setup, minutes=120)).unmet
 
@@ -120,7 +124,7 @@ def test_a_job_that_never_gets_ready_is_seen(monkeypatch: pytest.MonkeyPatch) ->
 def test_work_that_comes_after_a_service_and_is_never_filled_again_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failover, "_fill", never_again(failover._fill, "late"))
+    monkeypatch.setattr(schedule, "_fill", never_again(schedule._fill, "late"))
     late = WorkloadSetup(Workload("late", Service(1), WHOLE_NODE, after=("web",)))
     crash = Trouble(at=2 * MINUTE, fault=Fault.CRASH, nodes=("runs:late",))
     assert attempt(story(WEB, late, troubles=(crash,))).unmet
@@ -129,19 +133,19 @@ def test_work_that_comes_after_a_service_and_is_never_filled_again_is_seen(
 def test_a_seat_whose_back_off_is_over_and_that_is_never_tried_again_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = failover._fill
+    before = schedule._fill
 
     def forgetful(draft: Draft, workload: Workload) -> None:
         if not any(draft.world.slots[s].failures for s in draft.world.waiting.get(workload.name, ())):
             before(draft, workload)
 
-    monkeypatch.setattr(failover, "_fill", forgetful)
+    monkeypatch.setattr(schedule, "_fill", forgetful)
     program = Program(run_ms=60 * MINUTE, crash_every_ms=2 * MINUTE)
     assert attempt(story(WorkloadSetup(Workload("job", Job(), WHOLE_NODE), program), minutes=60)).unmet
 
 
 def test_a_workload_that_never_gets_its_seats_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "_match", lambda draft, workload, because: None)
+    monkeypatch.setattr(workload_slots, "_match", lambda draft, workload, because: None)
     assert attempt(story(WEB)).unmet == ("web has 0 seats of 1",)
 
 
@@ -151,7 +155,7 @@ def test_a_seat_that_waits_though_a_lower_priority_holds_its_room_is_seen(
     low = WorkloadSetup(Workload("low", Service(1), WHOLE_NODE))
     high = WorkloadSetup(Workload("high", Service(1), WHOLE_NODE, priority=10), at=MINUTE)
     assert attempt(story(low, high, nodes=1)).unmet == ()
-    monkeypatch.setattr(failover, "_make_room", lambda draft, workload, slots: None)
+    monkeypatch.setattr(schedule, "_make_room", lambda draft, workload, slots: None)
     assert attempt(story(low, high, nodes=1)).unmet == ("high/0 is not running: no reason known",)
 
 
@@ -176,7 +180,7 @@ def test_what_runs_and_nobody_knows_is_seen() -> None:
 
 @pytest.mark.parametrize("what", ["delete", "pause"])
 def test_what_is_kept_though_nobody_wants_it_is_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "_clear", lambda draft, name, why, remove: None)
+    monkeypatch.setattr(workload_slots, "_clear", lambda draft, name, why, remove: None)
     (goal,) = attempt(story(WEB, changes=(Change(5 * MINUTE, what, workload="web"),))).unmet
     assert goal.startswith("web/0.1 is kept, though its workload is")
 

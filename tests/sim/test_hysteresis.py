@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core.demand import EVERY_MS, Ears
+from holdfast.core.scaling.demand import EVERY_MS, Ears
 from holdfast.model.scale import Scale, Signal
 from holdfast.model.units import DAY, HOUR
 from holdfast.model.workload import Service, Workload

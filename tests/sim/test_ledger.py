@@ -5,9 +5,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import books, capacity, check, demand, fold_supply, money, seats
+from holdfast.core import check
 from holdfast.core import decide as deciding
-from holdfast.core.scaling import Size
+from holdfast.core.cost import budgets
+from holdfast.core.provisioning import pools
+from holdfast.core.scaling import demand
+from holdfast.core.scaling.replica_count import Size
+from holdfast.core.state import accounts, fold_pools
+from holdfast.core.workloads import slots
 from holdfast.files.scenario import from_tables
 from holdfast.model.units import HOUR, NEVER
 from holdfast.sim.result import Result
@@ -60,25 +65,25 @@ def test_without_a_planted_bug_nothing_is_told(story: dict[str, Any]) -> None:
 
 
 def test_a_fleet_above_its_budget_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(money.Limit, "by_the_hour", lambda limit: NEVER)
+    monkeypatch.setattr(budgets.Limit, "by_the_hour", lambda limit: NEVER)
     no_invariants(monkeypatch)
     assert "std costs $2.50 an hour, and may cost $2.00" in violations(BUDGET)
 
 
 def test_a_launch_above_the_ceiling_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(money.Purse, "most", lambda purse, pool: NEVER)
+    monkeypatch.setattr(budgets.Purse, "most", lambda purse, pool: NEVER)
     no_invariants(monkeypatch)
     assert "was asked for at $0.50, above the ceiling of std" in violations(CEILING)
 
 
 def test_a_month_that_costs_too_much_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    stages = tuple(stage for stage in deciding.STAGES if stage is not capacity.live_within_means)
+    stages = tuple(stage for stage in deciding.STAGES if stage is not pools.live_within_means)
     monkeypatch.setattr(deciding, "STAGES", stages)
     assert "std costs more a month than $0.40" in violations(MONTH)
 
 
 def test_a_pool_above_its_max_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.orders.may_launch", lambda *args, **more: True)
+    monkeypatch.setattr("holdfast.core.provisioning.launch.may_launch", lambda *args, **more: True)
     no_invariants(monkeypatch)
     story = tell({"max": 3})
     story["pools"].append({**POOL, "name": "dear", "nodes": 0, "price": 5})
@@ -86,13 +91,13 @@ def test_a_pool_above_its_max_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_books_that_do_not_pay_back_what_never_was_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "undo_node", books.close_node)
+    monkeypatch.setattr(accounts, "undo_node", accounts.close_node)
     assert "the books of std say" in violations(SHORT)
 
 
 def test_a_machine_whose_launch_was_taken_to_have_failed_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold_supply, "DEFINITE", fold_supply.DEFINITE | {"OutcomeUnknown"})
-    monkeypatch.setattr("holdfast.sim.ledger.SURELY_FAILED", tuple(fold_supply.DEFINITE))
+    monkeypatch.setattr(fold_pools, "DEFINITE", fold_pools.DEFINITE | {"OutcomeUnknown"})
+    monkeypatch.setattr("holdfast.sim.ledger.SURELY_FAILED", tuple(fold_pools.DEFINITE))
     assert "is there, and its launch was taken to have failed" in violations(ERRORS)
 
 
@@ -107,7 +112,7 @@ def test_a_service_that_shrinks_in_silence_is_seen(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_seat_above_the_most_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "by_load", lambda world, name, shape, scale: (scale.max + 1, "planted"))
+    monkeypatch.setattr(slots, "by_load", lambda world, name, shape, scale: (scale.max + 1, "planted"))
     assert "web/6.1 starts, and web may have 6" in violations(SILENT)
 
 
@@ -158,5 +163,5 @@ def test_a_wall_clock_that_is_set_forward_eats_no_budget(planes: int, end: dict[
     world = sim.leader.mind.world
     assert world.leader.generation > 1
     assert len(world.in_pool["std"]) == 4, "nobody was given notice for money that was not spent"
-    books_say = money.settled(world.accounts["std"], sim.leader.now()).spent // HOUR
+    books_say = budgets.settled(world.accounts["std"], sim.leader.now()).spent // HOUR
     assert books_say == pytest.approx(sim.providers["local"].bill().micro_usd, rel=0.02)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.core.node import DesiredSet
+from holdfast.core.agent.machine import DesiredSet
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources

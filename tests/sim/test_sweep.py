@@ -5,8 +5,9 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import check, decide, failover
-from holdfast.core.draft import Draft
+from holdfast.core import check, decide
+from holdfast.core.plan.draft import Draft
+from holdfast.core.workloads import schedule
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
@@ -161,7 +162,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that is down is ever filled again after the first minute."""
-    before = failover.recover
+    before = schedule.recover
 
     def forgetful(draft: Draft) -> None:
         if draft.now < MINUTE:

@@ -5,12 +5,17 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.gateway.hold import Hold
-from holdfast.core.gateway.lease import TTL_S, Broker
-from holdfast.core.gateway.picker import Pool
-from holdfast.core.gateway.purse import Purse
-from holdfast.core.gateway.told import ReplicaSpec
-from holdfast.core.gateway.zombie import Family, Judgement, Reason, Watch
+from holdfast.core.gateway.key_audit.audit import (
+    Family,
+    Judgement,
+    Reason,
+    Watch,
+)
+from holdfast.core.gateway.quota.broker import TTL_S, Broker
+from holdfast.core.gateway.quota.local_quota import Purse
+from holdfast.core.gateway.routing.balancer import Pool
+from holdfast.core.gateway.routing.fair_queue import Hold
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 from holdfast.model.gateway import GLOBAL, Grade, Key, Limits, scope_of_key
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer

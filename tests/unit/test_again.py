@@ -3,9 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import fold, snapshot
-from holdfast.core.fold_workloads import VERSIONS_KEPT
-from holdfast.core.revise import CannotRetry, NoSuchVersion, check_restart, check_retry, rolled_back, scaled
+from holdfast.core.state import fold, snapshot
+from holdfast.core.state.fold_workloads import VERSIONS_KEPT
+from holdfast.core.workloads.apply import (
+    CannotRetry,
+    NoSuchVersion,
+    check_restart,
+    check_retry,
+    rolled_back,
+    scaled,
+)
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.program import Program

@@ -13,8 +13,8 @@ from holdfast.agent.hands import Hands
 from holdfast.agent.home import Home, Unusable
 from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
-from holdfast.core.desired import events_of
-from holdfast.core.node import Brief, Peer, Wanted
+from holdfast.core.agent.desired_set import events_of
+from holdfast.core.agent.machine import Brief, Peer, Wanted
 from holdfast.model.event import CheckpointSaved, Ended
 from holdfast.model.program import Program
 from holdfast.ports.errors import CapacityShort

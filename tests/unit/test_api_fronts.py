@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from holdfast.api.fronts import CHANGES_KEPT, Fronts, view
-from holdfast.core.desired import desired_set
+from holdfast.core.agent.desired_set import desired_set
 from holdfast.model import event as ev
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.program import Program

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from holdfast.api import problems, reads, views
 from holdfast.api.tally import Tally
-from holdfast.core import fold, spelling
+from holdfast.core import spelling
+from holdfast.core.state import fold
 from holdfast.model.event import WorkloadApplied
 from holdfast.model.node import NodeState
 from holdfast.model.replica import Phase, Role, Slot, State

@@ -1,6 +1,6 @@
 """Whom we ask about a node in doubt: those we hear, in other failure domains, and its provider."""
 
-from holdfast.core.ask import choose_peers
+from holdfast.core.health.peer_probes import choose_peers
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.node import Answer, NodeState

@@ -1,6 +1,6 @@
 import msgspec
 
-from holdfast.core.balance import Move, moves
+from holdfast.core.disruption.rebalance import Move, moves
 from holdfast.model.place import Level
 from holdfast.model.policy import BalancePolicy, Policy
 from holdfast.model.replica import State

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.api import views
-from holdfast.core import brake
-from holdfast.core.draft import Draft
-from holdfast.core.snapshot import dump, load
+from holdfast.core.health import brake
+from holdfast.core.plan.draft import Draft
+from holdfast.core.state.snapshot import dump, load
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity

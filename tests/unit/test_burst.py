@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import fold
-from holdfast.core.explain import explain_node
-from holdfast.core.snapshot import dump
+from holdfast.core.explain.explain import explain_node
+from holdfast.core.state import fold
+from holdfast.core.state.snapshot import dump
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.money import Budget

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import check, fold, offers
+from holdfast.core import check
 from holdfast.core.check import Invariant, examine, inconsistencies, sentence
+from holdfast.core.market import offers
+from holdfast.core.state import fold
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.action import Proof

@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.adapters.stores import SqlStore, open_store
-from holdfast.core import fold, snapshot
 from holdfast.core.replay import Replay
+from holdfast.core.state import fold, snapshot
 from holdfast.core.turn import Entry
 from holdfast.files import scenario as files
 from holdfast.model import action as do

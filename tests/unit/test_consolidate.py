@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.core import check
-from holdfast.core.consolidate import used_share
-from holdfast.core.explain import explain_node
+from holdfast.core.disruption.consolidate import used_share
+from holdfast.core.explain.explain import explain_node
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity

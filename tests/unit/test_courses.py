@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from holdfast.api import views
 from holdfast.control.metrics import Metrics
-from holdfast.core import courses
-from holdfast.core.explain import explain_workload
-from holdfast.core.remember import GRID
-from holdfast.core.snapshot import dump, load
+from holdfast.core.explain.explain import explain_workload
+from holdfast.core.market.offer_history import GRID
+from holdfast.core.spot import deadline_jobs
+from holdfast.core.state.snapshot import dump, load
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.course import Way
@@ -208,7 +208,7 @@ def test_a_job_without_a_deadline_has_no_course() -> None:
 
 
 def test_hypotheses_are_counted_to_their_nearest() -> None:
-    weights = courses.on_spot_grid(GRID.usually / GRID.usually.sum())
+    weights = deadline_jobs.on_spot_grid(GRID.usually / GRID.usually.sum())
     assert weights.sum() == pytest.approx(1.0)
     assert (weights >= 0).all()
 

@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import deadline
-from holdfast.core.deadline import Choice, Outlook, Standing, Terms, after_step, is_certain
+from holdfast.core.spot import deadline_policy
+from holdfast.core.spot.deadline_policy import (
+    Choice,
+    Outlook,
+    Standing,
+    Terms,
+    after_step,
+    is_certain,
+)
 from holdfast.model.course import Way
 from holdfast.reliability import onoff
 from holdfast.reliability.onoff import SPOT_GRID, Belief
@@ -141,5 +148,5 @@ def test_slack_is_worth_something_in_a_gap_that_seems_endless(monkeypatch: pytes
 
     worth = hour_of_slack()
     monkeypatch.setattr(onoff, "ANEW", 0.0)
-    monkeypatch.setattr(deadline, "FADES_HOURS", 1e9)
+    monkeypatch.setattr(deadline_policy, "FADES_HOURS", 1e9)
     assert worth > 2 * hour_of_slack(), "if the hypothesis held for ever"

@@ -5,8 +5,11 @@ from msgspec.structs import replace
 
 from holdfast.api import views
 from holdfast.control.metrics import Metrics
-from holdfast.core import check, fold, index, money, offers, snapshot
-from holdfast.core.explain import explain_pool
+from holdfast.core import check
+from holdfast.core.cost import budgets
+from holdfast.core.explain.explain import explain_pool
+from holdfast.core.market import offers
+from holdfast.core.state import fold, index, snapshot
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity
@@ -200,9 +203,9 @@ def test_what_a_deleted_pool_cost_still_counts_against_the_budget_of_the_fleet()
     gone(play, "a", "b")
     play.now += HOUR
     assert "pool" not in play.world.pools
-    spent = money.spent_in_month(play.world, ("pool",), play.now)
+    spent = budgets.spent_in_month(play.world, ("pool",), play.now)
     assert spent > 0
-    assert money.Purse(play.world, play.now).fleet.spent > money.spent_in_month(
+    assert budgets.Purse(play.world, play.now).fleet.spent > budgets.spent_in_month(
         play.world, ("other",), play.now
     )
 
@@ -265,7 +268,7 @@ def test_a_pool_whose_launches_all_failed_is_forgotten_though_its_provider_never
             failed(play, action.node)
     assert node not in play.world.nodes
     assert "pool" not in play.world.pools
-    assert money.spent_in_month(play.world, ("pool",), play.now) == 0, "it was never there"
+    assert budgets.spent_in_month(play.world, ("pool",), play.now) == 0, "it was never there"
 
 
 def test_who_knows_that_a_node_never_came_up_need_not_wait_for_its_provider() -> None:

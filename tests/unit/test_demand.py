@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.boots import boot_ms
-from holdfast.core.demand import EVERY_MS, MEMORY_EVERY_MS, Ears, lead_ms
-from holdfast.core.signals import SOURCES_MAX
-from holdfast.core.snapshot import dump, load
+from holdfast.core.provisioning.boot_times import boot_ms
+from holdfast.core.scaling.demand import (
+    EVERY_MS,
+    MEMORY_EVERY_MS,
+    Ears,
+    lead_ms,
+)
+from holdfast.core.scaling.load_signals import SOURCES_MAX
+from holdfast.core.state.snapshot import dump, load
 from holdfast.model import event as ev
 from holdfast.model.replica import Phase
 from holdfast.model.scale import Scale, ScalePolicy, Signal, Window

@@ -1,7 +1,7 @@
 """What a workload may wait for, and what is said of one that will not start by itself."""
 
 from holdfast.api.tally import Tally
-from holdfast.core.dependencies import circle, problems
+from holdfast.core.workloads.dependencies import circle, problems
 from holdfast.model import event as ev
 from holdfast.model.event import Ended
 from holdfast.model.units import MINUTE

@@ -6,8 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.core.detect import RULES, Senses, judge, weigh
 from holdfast.core.evidence import peers_say
+from holdfast.core.health.detect import (
+    RULES,
+    Senses,
+    judge,
+    weigh,
+)
 from holdfast.model import event as ev
 from holdfast.model.node import Answer, Clues
 from holdfast.model.policy import Detection

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.differences import (
+from holdfast.core.workloads.differences import (
     key_differences,
     limits_differences,
     policy_differences,

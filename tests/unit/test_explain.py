@@ -5,15 +5,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import detect, fold, orders, pending
-from holdfast.core.draft import Draft
-from holdfast.core.explain import (
+from holdfast.core.explain import pending
+from holdfast.core.explain.explain import (
     Explanation,
     explain_node,
     explain_pool,
     explain_replica,
     explain_workload,
 )
+from holdfast.core.health import detect
+from holdfast.core.plan.draft import Draft
+from holdfast.core.provisioning import launch
+from holdfast.core.state import fold
 from holdfast.core.turn import Mind
 from holdfast.model import action as do
 from holdfast.model import event as ev
@@ -134,7 +137,9 @@ def test_explain_node_says_that_services_are_stopped_later_than_what_saves() -> 
     play.settle()
     play.apply(Workload("web", Service(1), needs(cpu=1)))
     play.obey()
-    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node="a", deadline=play.now + 40 * SECOND))
+    play.tell(
+        ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node="a", deadline=play.now + 40 * SECOND)
+    )
     told = said(explain_node(play.world, None, "a", play.now))
     assert "what is there then is stopped in 30 s" in told, "a quarter of the notice is for ending"
 
@@ -146,7 +151,9 @@ def test_explain_node_tells_both_last_calls_of_a_drain() -> None:
     play.apply(Workload("web", Service(1), needs(cpu=1)))
     play.apply(Workload("sort", Job(), needs(cpu=1)))
     play.obey()
-    play.tell(ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node="a", deadline=play.now + 40 * SECOND))
+    play.tell(
+        ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node="a", deadline=play.now + 40 * SECOND)
+    )
     told = said(explain_node(play.world, None, "a", play.now))
     assert "what saves (jobs, trainings) is stopped in 10 s, services in 30 s" in told
 
@@ -292,7 +299,7 @@ def test_whether_a_pool_may_launch_is_told_as_it_is_decided(max_: int, retry_in:
     play = played("a", "b", max=max_)
     world, the_pool = play.world, play.world.pools["pool"]
     world.pool_states["pool"] = replace(world.pool_states["pool"], retry_at=play.now + retry_in, why="no")
-    may = orders.may_launch(Draft(world, play.now), the_pool, orders.Tally(world, "pool"))
+    may = launch.may_launch(Draft(world, play.now), the_pool, launch.Tally(world, "pool"))
     assert pending.launches(Draft(world, play.now), the_pool, the_pool.offers).comes is may
 
 

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from holdfast.api import views
-from holdfast.core.explain import explain_workload
-from holdfast.core.explain_mix import Told
+from holdfast.core.explain.explain import explain_workload
+from holdfast.core.explain.spot_mix import Told
 from tests.unit.test_mixing import PAID, SPOT, Mixed
 
 

@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from holdfast.core import explain_scale
-from holdfast.core.demand import EVERY_MS
-from holdfast.core.explain import explain_workload
+from holdfast.core.explain import scaling
+from holdfast.core.explain.explain import explain_workload
+from holdfast.core.scaling.demand import EVERY_MS
 from holdfast.model.scale import Scale, ScalePolicy, Signal
 from holdfast.model.units import MINUTE, SECOND
 from holdfast.model.workload import Service, Workload
@@ -114,7 +114,7 @@ def test_dollars_are_told_where_the_price_of_its_nodes_is_known() -> None:
     for name, node in play.world.nodes.items():
         play.world.nodes[name] = replace(node, price_micro_usd=2_000_000)
     web = play.world.workloads["web"]
-    assert explain_scale.replica_micro_usd(play.world, web) == 1_000_000, "half of its node's cpus"
+    assert scaling.replica_micro_usd(play.world, web) == 1_000_000, "half of its node's cpus"
     assert play.seats == 2
     assert len(set(play.running("web").values())) == 1
     assert line(told(play), "its ") == "its 1 node costs $2.00/h; its part of that is $2.00/h"

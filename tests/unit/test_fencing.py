@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import check, explain, preview
+from holdfast.core import check
+from holdfast.core.explain import dry_run, explain
 from holdfast.core.timeouts import lease_over_at
 from holdfast.model import action as do
 from holdfast.model import event as ev
@@ -275,7 +276,7 @@ def test_a_plan_says_where_a_job_would_not_be_fenced() -> None:
     play.join("a", fencing=Fencing.NONE)
     play.join("b")
     job, web = Workload("job", Job(), needs(cpu=8)), Workload("web", Service(2), needs(cpu=8))
-    found = preview.preview(play.world, [ev.WorkloadApplied(at=play.now, workload=job)], play.now)
+    found = dry_run.preview(play.world, [ev.WorkloadApplied(at=play.now, workload=job)], play.now)
     assert [text for text in found.cautions if text.startswith("job runs on a with fencing: none")]
-    found = preview.preview(play.world, [ev.WorkloadApplied(at=play.now, workload=web)], play.now)
+    found = dry_run.preview(play.world, [ev.WorkloadApplied(at=play.now, workload=web)], play.now)
     assert found.cautions == ()

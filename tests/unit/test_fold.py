@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import check, fold
-from holdfast.core.fold_supply import LATE_MS
+from holdfast.core import check
+from holdfast.core.state import fold
+from holdfast.core.state.fold_pools import LATE_MS
 from holdfast.core.turn import Entry, resume
 from holdfast.model import action as do
 from holdfast.model import event as ev

@@ -3,10 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import check, fold
-from holdfast.core.gateway.lease import Ask, Part
-from holdfast.core.gateway.lender import Lender
-from holdfast.core.snapshot import dump, load
+from holdfast.core import check
+from holdfast.core.gateway.quota.broker import Ask, Part
+from holdfast.core.gateway.quota.leader_broker import Lender
+from holdfast.core.state import fold
+from holdfast.core.state.snapshot import dump, load
 from holdfast.model import event as ev
 from holdfast.model.gateway import Grade, Key, Limits, Tranche
 from holdfast.model.workload import Serves, Service, Workload

@@ -6,8 +6,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from holdfast.core.forecast import DEMAND_MAX, WAYS, Summary, Tracker, way_name
-from holdfast.core.forecast_errors import Lead
+from holdfast.core.scaling.forecast import (
+    DEMAND_MAX,
+    WAYS,
+    Summary,
+    Tracker,
+    way_name,
+)
+from holdfast.core.scaling.forecast_errors import Lead
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 
 STEP = 15 * SECOND

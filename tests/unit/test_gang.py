@@ -3,7 +3,7 @@ restart."""
 
 from msgspec.structs import replace
 
-from holdfast.core.desired import is_ready, peers_of
+from holdfast.core.agent.desired_set import is_ready, peers_of
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Ended

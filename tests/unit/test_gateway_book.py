@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from holdfast.core.gateway.quota import Refusal, Standing
+from holdfast.core.gateway.quota.limits import Refusal, Standing
 from holdfast.gateway import settings
 from holdfast.gateway.book import SECRET_MAX, Book, hashed
 from holdfast.gateway.heads import standing

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from holdfast.core.gateway.bucket import Bucket
+from holdfast.core.gateway.quota.token_bucket import Bucket
 
 
 def test_it_is_full_at_first_and_fills_at_its_rate() -> None:

@@ -5,15 +5,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.gateway.course import BREATH_S, FREED_MAX, QUOTA_PATIENCE_S, Course
-from holdfast.core.gateway.hold import Hold
-from holdfast.core.gateway.picker import NOBODY, Pool
-from holdfast.core.gateway.purse import Purse, PurseTaken, Short
-from holdfast.core.gateway.quota import Refusal
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.served import Served
-from holdfast.core.gateway.told import ReplicaSpec
-from holdfast.core.gateway.tries import Tries
+from holdfast.core.gateway.quota.limits import Refusal
+from holdfast.core.gateway.quota.local_quota import Purse, PurseTaken, Short
+from holdfast.core.gateway.request.lifecycle import (
+    BREATH_S,
+    FREED_MAX,
+    QUOTA_PATIENCE_S,
+    Course,
+)
+from holdfast.core.gateway.request.service import Served
+from holdfast.core.gateway.routing.balancer import NOBODY, Pool
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.fair_queue import Hold
+from holdfast.core.gateway.routing.retry_budget import Tries
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 from holdfast.model.gateway import Key
 
 KEY = Key("app", b"")

@@ -4,7 +4,12 @@ import random
 
 import pytest
 
-from holdfast.core.gateway.estimate import ANSWER_TOKENS, FRAME_TOKENS, IMAGE_TOKENS, Estimator
+from holdfast.core.gateway.request.token_estimate import (
+    ANSWER_TOKENS,
+    FRAME_TOKENS,
+    IMAGE_TOKENS,
+    Estimator,
+)
 
 
 def test_before_anything_is_learned_a_token_has_two_and_a_half_bytes() -> None:

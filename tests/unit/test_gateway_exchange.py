@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.gateway.lease import Broker
+from holdfast.core.gateway.quota.broker import Broker
 from holdfast.gateway import messages, settings
 from holdfast.gateway.down import Down
 from holdfast.gateway.up import Up

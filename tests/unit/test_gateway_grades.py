@@ -4,8 +4,16 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.core.gateway.grades import CALM_MS, Case, Course, case, restore, score, step
-from holdfast.core.gateway.signs import Family, Reason
+from holdfast.core.gateway.key_audit.enforcement import (
+    CALM_MS,
+    Case,
+    Course,
+    case,
+    restore,
+    score,
+    step,
+)
+from holdfast.core.gateway.key_audit.indicators import Family, Reason
 from holdfast.model.gateway import Grade
 from holdfast.model.units import DAY, HOUR, MINUTE, Instant
 

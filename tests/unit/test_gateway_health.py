@@ -2,7 +2,12 @@
 
 import pytest
 
-from holdfast.core.gateway.health import BACK_OFF_MAX_S, SLOW_START_S, TRIAL_S, Health
+from holdfast.core.gateway.routing.outlier import (
+    BACK_OFF_MAX_S,
+    SLOW_START_S,
+    TRIAL_S,
+    Health,
+)
 
 
 def ejected(now: float = 0.0) -> Health:

@@ -2,7 +2,7 @@
 
 import timeit
 
-from holdfast.core.gateway.hold import Hold
+from holdfast.core.gateway.routing.fair_queue import Hold
 
 
 def test_an_empty_hold_has_nobody_and_no_wait() -> None:

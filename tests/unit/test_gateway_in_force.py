@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.core.gateway.in_force import InForce, is_served, teams
-from holdfast.core.gateway.quota import scopes_of
+from holdfast.core.gateway.quota.limits import scopes_of
+from holdfast.core.gateway.quota.limits_in_force import InForce, is_served, teams
 from holdfast.model.gateway import Limits, may_use
 from holdfast.wire.keys import KeyWanted, NotKnown, check_names
 from tests.gateways import key

@@ -9,9 +9,9 @@ import httpx
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from holdfast.core.gateway.lease import Ask, Part, counter
-from holdfast.core.gateway.told import Load, Went
-from holdfast.core.gateway.zombie import Seen
+from holdfast.core.gateway.key_audit.audit import Seen
+from holdfast.core.gateway.quota.broker import Ask, Part, counter
+from holdfast.core.gateway.routing.updates import Load, Went
 from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.counts import Counted, ModelCounted, ReplicaCounted, ServiceCounted

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.cli import log_lines
 from holdfast.cli.main import main
-from holdfast.core.gateway.purse import Purse, Short
+from holdfast.core.gateway.quota.local_quota import Purse, Short
 from holdfast.gateway import budgets, keyring, messages, settings
 from holdfast.gateway.book import hashed
 from holdfast.gateway.budgets import Budgets

@@ -5,8 +5,7 @@ import math
 
 import pytest
 
-from holdfast.core import fold
-from holdfast.core.gateway.lease import (
+from holdfast.core.gateway.quota.broker import (
     LAPSE_S,
     SLICE_S,
     TTL_S,
@@ -17,10 +16,17 @@ from holdfast.core.gateway.lease import (
     LentTotal,
     Part,
 )
-from holdfast.core.gateway.lender import Lender
-from holdfast.core.gateway.pocket import RESTS
-from holdfast.core.gateway.purse import DENIAL_S, READY_MAX, Purse, PurseTaken, Short
-from holdfast.core.gateway.quota import Refusal
+from holdfast.core.gateway.quota.leader_broker import Lender
+from holdfast.core.gateway.quota.limits import Refusal
+from holdfast.core.gateway.quota.local_quota import (
+    DENIAL_S,
+    READY_MAX,
+    Purse,
+    PurseTaken,
+    Short,
+)
+from holdfast.core.gateway.quota.slice import RESTS
+from holdfast.core.state import fold
 from holdfast.model import event as ev
 from holdfast.model.gateway import GLOBAL, Key, Limits
 from holdfast.model.world import World

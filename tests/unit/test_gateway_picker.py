@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.core.gateway.picker import Pool
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.told import ReplicaSpec
+from holdfast.core.gateway.routing.balancer import Pool
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 
 NONE: frozenset[str] = frozenset()
 

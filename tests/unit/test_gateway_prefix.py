@@ -3,9 +3,15 @@
 import subprocess
 import sys
 
-from holdfast.core.gateway.prefix import BLOCKS_MAX, COMMON_AFTER, KIB, Places, blocks
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.told import ReplicaSpec
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.prefix_affinity import (
+    BLOCKS_MAX,
+    COMMON_AFTER,
+    KIB,
+    Places,
+    blocks,
+)
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 
 TEXT = " ".join(f"word{number}" for number in range(80_000)).encode()
 
@@ -47,7 +53,7 @@ def test_there_are_never_more_names_than_the_most() -> None:
 
 
 def test_another_process_gives_the_same_names() -> None:
-    told = "from holdfast.core.gateway.prefix import blocks; print(blocks(b'x' * 5000))"
+    told = "from holdfast.core.gateway.routing.prefix_affinity import blocks; print(blocks(b'x' * 5000))"
     environment = {"PYTHONHASHSEED": "77", "PYTHONPATH": ":".join(sys.path)}
     other = subprocess.run(
         [sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=True

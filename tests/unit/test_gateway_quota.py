@@ -5,7 +5,13 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.gateway.quota import CHAINS_MAX, Chain, Ledger, Refusal, Taken
+from holdfast.core.gateway.quota.limits import (
+    CHAINS_MAX,
+    Chain,
+    Ledger,
+    Refusal,
+    Taken,
+)
 from holdfast.model.gateway import GLOBAL, Key, Limits
 
 KEY = Key(id="k", hash=b"", team="t", limits=Limits(tokens_per_min=600, requests_per_min=60, concurrent=3))

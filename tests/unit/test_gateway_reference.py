@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client.core import Metric
 
-from holdfast.core.gateway.quota import Refusal
+from holdfast.core.gateway.quota.limits import Refusal
 from holdfast.gateway import settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.ask import SHAPES

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import index
-from holdfast.core.gateway import routes
+from holdfast.core.gateway.routing import route_claims
+from holdfast.core.state import index
 from holdfast.model.workload import Serves, Service, Workload
 from holdfast.model.world import World
 
@@ -22,7 +22,7 @@ def world_of(*workloads: Workload) -> World:
 
 
 def told(there: Workload, new: Workload, *, of_project: bool = True) -> list[str]:
-    return list(routes.problems(world_of(there), [new], of_project=of_project))
+    return list(route_claims.problems(world_of(there), [new], of_project=of_project))
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_hosts_beside_prefixes_are_arranged_by_those_without_a_project() -> None
 
 def test_what_stays_as_it_was_is_let_in_and_two_that_come_together_are_compared() -> None:
     a, b = service("chat", "a", models=("llama",)), service("mine", "b", models=("llama",))
-    assert not list(routes.problems(world_of(a, b), [b], of_project=True))
-    assert list(routes.problems(world_of(), [a, b], of_project=False))
+    assert not list(route_claims.problems(world_of(a, b), [b], of_project=True))
+    assert list(route_claims.problems(world_of(), [a, b], of_project=False))
 
 
 def test_a_long_list_is_compared_with_all_others_at_once() -> None:
@@ -91,14 +91,14 @@ def test_a_long_list_is_compared_with_all_others_at_once() -> None:
     mine = service("mine", "b", models=tuple(f"x{n}" for n in range(50_000)))
     world = world_of(*theirs)
     compared = 0
-    real = routes.Claims.have_model
+    real = route_claims.Claims.have_model
 
-    def counting(claims: routes.Claims, model: str) -> bool:
+    def counting(claims: route_claims.Claims, model: str) -> bool:
         nonlocal compared
         compared += 1
         return real(claims, model)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(routes.Claims, "have_model", counting)
-        assert not list(routes.problems(world, [mine], of_project=True))
+        patch.setattr(route_claims.Claims, "have_model", counting)
+        assert not list(route_claims.problems(world, [mine], of_project=True))
     assert compared == 50_000, "each once, and not with each service"

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from holdfast.core.gateway.picker import NOBODY, Pool, summed
-from holdfast.core.gateway.prefix import BLOCKS_MAX
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.told import Load, ReplicaSpec
+from holdfast.core.gateway.routing.balancer import NOBODY, Pool, summed
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.prefix_affinity import BLOCKS_MAX
+from holdfast.core.gateway.routing.updates import Load, ReplicaSpec
 
 TALK = (1, 2, 3, 4)
 

@@ -5,7 +5,13 @@ import random
 
 import pytest
 
-from holdfast.core.gateway.tries import BUCKETS, Budget, Spread, Tries, upper_end
+from holdfast.core.gateway.routing.retry_budget import (
+    BUCKETS,
+    Budget,
+    Spread,
+    Tries,
+    upper_end,
+)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99])

@@ -7,10 +7,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.gateway.grades import Course
-from holdfast.core.gateway.habits import PROMPT_BITS, Habits, distinct
-from holdfast.core.gateway.signs import amount, days
-from holdfast.core.gateway.zombie import Family, Judgement, Row, Seen, Team, Watch, found_out
+from holdfast.core.gateway.key_audit.audit import (
+    Family,
+    Judgement,
+    Row,
+    Seen,
+    Team,
+    Watch,
+    found_out,
+)
+from holdfast.core.gateway.key_audit.enforcement import Course
+from holdfast.core.gateway.key_audit.indicators import amount, days
+from holdfast.core.gateway.key_audit.usage_profile import PROMPT_BITS, Habits, distinct
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND, Instant
 from holdfast.wire.keys import restored

@@ -9,7 +9,7 @@ import pytest
 from holdfast.agent import gpus
 from holdfast.agent.gpus import OFTEN_MS, OLD_MS, Busy, Gpus, used_milli
 from holdfast.agent.kernel import boot_ms
-from holdfast.core.node import Wanted
+from holdfast.core.agent.machine import Wanted
 from tests.build import resources
 
 TWIN = Path(__file__).parents[1] / "nvml_twin"

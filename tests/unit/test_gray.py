@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from holdfast.core import brake
-from holdfast.core.gray import GRAY
+from holdfast.core.health import brake
+from holdfast.core.health.gray_failures import GRAY
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Ended

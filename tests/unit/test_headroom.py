@@ -1,6 +1,6 @@
 """What is free, how it lies, and what would fit."""
 
-from holdfast.core import headroom
+from holdfast.core.explain import headroom
 from holdfast.model.node import NodeState
 from holdfast.model.resources import GPU
 from holdfast.model.workload import Spread, Sweep, Workload

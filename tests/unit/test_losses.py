@@ -1,9 +1,9 @@
 """What fails next if a failure domain goes: the real decisions, without the domain."""
 
-from holdfast.core import losses
-from holdfast.core.losses import Broken, Hit, Loss
-from holdfast.core.preview import twin
-from holdfast.core.snapshot import dump
+from holdfast.core.explain import failure_impact
+from holdfast.core.explain.dry_run import twin
+from holdfast.core.explain.failure_impact import Broken, Hit, Loss
+from holdfast.core.state.snapshot import dump
 from holdfast.model.place import Level
 from holdfast.model.policy import Policy, ReplicaPolicy
 from holdfast.model.workload import Job, Needs, Service, Spread, Training, Workload
@@ -15,7 +15,7 @@ NOW = 1_000
 
 
 def without(of: World, zone: str) -> Loss:
-    return losses.if_lost(of, Level.ZONE, f"test/here/{zone}", NOW)
+    return failure_impact.if_lost(of, Level.ZONE, f"test/here/{zone}", NOW)
 
 
 def hit(of: World, zone: str, workload: str) -> Hit:
@@ -59,7 +59,7 @@ def test_lower_priorities_give_way_and_are_named() -> None:
     run(built, service("low", needs(cpu=6)), ["b1"])
     found = without(built, "a")
     assert (hit(built, "a", "high").by_preemption, found.pushed_out) == (1, {"low": 1})
-    assert "to make room, lower priorities stop (low 1)" in losses.tell(found)
+    assert "to make room, lower priorities stop (low 1)" in failure_impact.tell(found)
 
 
 def test_nobody_gives_way_where_that_is_switched_off() -> None:
@@ -83,7 +83,7 @@ def test_a_warm_replica_takes_the_seat() -> None:
     play.apply(Workload("web", Service(1, standby=1), Needs(resources(cpu=5))))
     play.obey()
     zone = play.node(play.replica("web/0.1").node).place.domain(Level.ZONE)
-    (found,) = losses.if_lost(play.world, Level.ZONE, zone, play.now).hits
+    (found,) = failure_impact.if_lost(play.world, Level.ZONE, zone, play.now).hits
     assert (found.lost, found.promoted, found.short) == (1, 1, 0)
 
 
@@ -111,7 +111,7 @@ def test_a_promise_is_broken_until_copies_have_started_or_for_as_long_as_it_is_g
         run(built, promised(cpu), ["a1", "b1"])
         found = hit(built, "a", "web")
         assert (found.availability, found.broken) == (0.999, how)
-        assert f"availability promised to web is broken {how}" in losses.tell(without(built, "a"))
+        assert f"availability promised to web is broken {how}" in failure_impact.tell(without(built, "a"))
 
 
 def test_a_promise_is_kept_by_copies_to_spare() -> None:
@@ -131,22 +131,25 @@ def test_the_worst_loss_is_named() -> None:
     run(built, service("large", needs(cpu=8)), ["a1"])
     run(built, service("small", needs(cpu=1)), ["b1"])
     found = [without(built, zone) for zone in "abc"]
-    worst = losses.worst(found)
+    worst = failure_impact.worst(found)
     assert worst is not None
     assert worst.domain == "test/here/a"  # which fits on c, but is more than the other
-    assert losses.tell_worst(found) == "any one zone could be lost: what runs there has a place elsewhere"
+    assert (
+        failure_impact.tell_worst(found)
+        == "any one zone could be lost: what runs there has a place elsewhere"
+    )
     run(built, service("more", needs(cpu=8)), ["c1"])
-    assert losses.tell_worst([without(built, zone) for zone in "abc"]).startswith(
+    assert failure_impact.tell_worst([without(built, zone) for zone in "abc"]).startswith(
         "no loss of a zone would hurt more than this: without zone test/here/"
     )
-    assert losses.tell_worst([]) == ""
+    assert failure_impact.tell_worst([]) == ""
 
 
 def test_domains_are_named_by_their_path_or_its_end() -> None:
-    found = losses.domains(two_zones(), Level.ZONE)
+    found = failure_impact.domains(two_zones(), Level.ZONE)
     assert found == ["test/here/a", "test/here/b"]
-    assert losses.named(found, "a") == losses.named(found, "test/here/a") == ["test/here/a"]
-    assert losses.named(found, "x") == []
+    assert failure_impact.named(found, "a") == failure_impact.named(found, "test/here/a") == ["test/here/a"]
+    assert failure_impact.named(found, "x") == []
 
 
 def test_every_replica_lost_is_accounted_for_and_the_world_is_as_before() -> None:
@@ -158,9 +161,9 @@ def test_every_replica_lost_is_accounted_for_and_the_world_is_as_before() -> Non
     play.obey()
     before = dump(play.world)
     for level in (Level.PROVIDER, Level.REGION, Level.ZONE, Level.RACK):
-        for domain in losses.domains(play.world, level):
-            found = losses.if_lost(play.world, level, domain, play.now)
-            assert found == losses.if_lost(twin(play.world), level, domain, play.now)
+        for domain in failure_impact.domains(play.world, level):
+            found = failure_impact.if_lost(play.world, level, domain, play.now)
+            assert found == failure_impact.if_lost(twin(play.world), level, domain, play.now)
             for each in found.hits:
                 assert each.lost == each.promoted + each.placed + each.by_preemption + each.short
     assert dump(play.world) == before

@@ -5,10 +5,25 @@ import itertools
 import numpy as np
 import pytest
 
-from holdfast.core.market import CHANCE_MIN, NEVER_UP_MS, REFUSED_MS, Ask, Ranking, hedge, rank
-from holdfast.core.offers import outlook, suits
-from holdfast.core.packing import Bin
-from holdfast.core.remember import came_up, ended, failed, listed, preempted, refused
+from holdfast.core.market.offer_history import (
+    came_up,
+    ended,
+    failed,
+    listed,
+    preempted,
+    refused,
+)
+from holdfast.core.market.offers import outlook, suits
+from holdfast.core.market.rank import (
+    CHANCE_MIN,
+    NEVER_UP_MS,
+    REFUSED_MS,
+    Ask,
+    Ranking,
+    hedge,
+    rank,
+)
+from holdfast.core.placement.bin_packing import Bin
 from holdfast.model.market import OfferRecord, key_of
 from holdfast.model.offer_table import Table
 from holdfast.model.place import Level, Place

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from holdfast.control.metrics import WORKLOADS_NAMED, WorkloadLabels, WorldCollector
-from holdfast.core import fold
+from holdfast.core.state import fold
 from holdfast.model import event as ev
 from holdfast.model.replica import Phase
 from holdfast.model.scale import Scale, Signal

@@ -2,7 +2,14 @@
 
 from msgspec.structs import replace
 
-from holdfast.core.mix import Fleet, MixRules, Orders, Zone, expected_cost, orders
+from holdfast.core.spot.mix_policy import (
+    Fleet,
+    MixRules,
+    Orders,
+    Zone,
+    expected_cost,
+    orders,
+)
 from holdfast.model.units import HOUR, SECOND
 
 SPOT, ON_DEMAND = 1_000_000, 3_000_000

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from bench._serving_policies import Ours
 from bench._serving_world import Held as Market
 from bench._serving_world import Node as Rented
-from holdfast.core import mix, orders
-from holdfast.core.draft import Draft
-from holdfast.core.fold import apply
-from holdfast.core.mixing import View, rules_of
-from holdfast.core.snapshot import dump, load
+from holdfast.core.plan.draft import Draft
+from holdfast.core.provisioning import launch
+from holdfast.core.spot import mix_policy
+from holdfast.core.spot.service_mix import View, rules_of
+from holdfast.core.state.fold import apply
+from holdfast.core.state.snapshot import dump, load
 from holdfast.model import event as ev
 from holdfast.model.units import SECOND
 from holdfast.model.world import World
@@ -51,11 +52,11 @@ class Struck(Mixed):
             self.market.nodes += [Rented(ZONES.index(offer), 0) for _ in range(count)]
         self.policy._learn(self.market, lost)
 
-    def fleet(self) -> mix.Fleet:
+    def fleet(self) -> mix_policy.Fleet:
         draft, workload = Draft(self.world, self.now), self.world.workloads["web"]
         rules = rules_of(workload)
         assert rules is not None
-        return View(draft, workload, orders.payable(draft, orders.tallies(draft), 0)).fleet(rules)
+        return View(draft, workload, launch.payable(draft, launch.tallies(draft), 0)).fleet(rules)
 
 
 def a_bad_day(*, rows: bool) -> Struck:
@@ -116,12 +117,12 @@ def test_a_zone_that_took_one_and_left_one_is_covered_by_whoever_knows_rows(
         assert decided(play.policy._fleet(play.market, set())) == found[name], "as the measured policy"
 
 
-def decided(known: mix.Fleet) -> mix.Orders:
+def decided(known: mix_policy.Fleet) -> mix_policy.Orders:
     """Three are wanted, and a zone has just taken one of three; there is no other."""
-    zone = mix.Zone("a", 1_000_000, mix.STAYS_MS_MIN, ready=2, taking=True, refused=True)
+    zone = mix_policy.Zone("a", 1_000_000, mix_policy.STAYS_MS_MIN, ready=2, taking=True, refused=True)
     here = replace(known, zones=(zone,), on_demand_price=3_000_000, ready_ms=120_000)
     here = replace(here, on_demand_ready=1, on_demand_coming=0)
-    return mix.orders(3, here, mix.MixRules())
+    return mix_policy.orders(3, here, mix_policy.MixRules())
 
 
 def test_replay_and_a_snapshot_give_the_same_world(play: Struck) -> None:

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core import books, money
+from holdfast.core.cost import budgets
+from holdfast.core.state import accounts
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.money import Account, Budget
@@ -24,8 +25,8 @@ def test_months_begin_and_end_as_in_the_calendar(at: int) -> None:
     day = EPOCH + timedelta(milliseconds=at)
     first = day.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     then = (first + timedelta(days=32)).replace(day=1)
-    assert money.month_start(at) == (first - EPOCH) // timedelta(milliseconds=1)
-    assert money.month_end(at) == (then - EPOCH) // timedelta(milliseconds=1)
+    assert budgets.month_start(at) == (first - EPOCH) // timedelta(milliseconds=1)
+    assert budgets.month_end(at) == (then - EPOCH) // timedelta(milliseconds=1)
 
 
 @given(
@@ -37,9 +38,9 @@ def test_what_was_spent_is_the_sum_of_the_lives_of_the_nodes(lives: list[tuple[i
         changes += [(min(one, other), price), (max(one, other), -price)]
     account, end = Account("p"), 41 * DAY
     for at, by in sorted(changes):
-        account = money.changed(account, at, by)
-    account = money.settled(account, end)
-    month = money.month_start(end)
+        account = budgets.changed(account, at, by)
+    account = budgets.settled(account, end)
+    month = budgets.month_start(end)
     assert account.rate_micro_usd == 0
     assert account.spent == sum(abs(a - b) * price for a, b, price in lives)
     in_month = sum(price * max(0, max(a, b) - max(month, min(a, b))) for a, b, price in lives)
@@ -47,8 +48,8 @@ def test_what_was_spent_is_the_sum_of_the_lives_of_the_nodes(lives: list[tuple[i
 
 
 def test_time_that_runs_backwards_costs_nothing_and_pays_nothing_back() -> None:
-    account = money.changed(Account("p"), 10 * HOUR, 5)
-    assert money.settled(account, 9 * HOUR) == account
+    account = budgets.changed(Account("p"), 10 * HOUR, 5)
+    assert budgets.settled(account, 9 * HOUR) == account
 
 
 def hours(micro: int) -> Policy:
@@ -118,15 +119,15 @@ def test_the_money_of_the_month_must_last_for_another_hour() -> None:
 )
 def test_how_long_the_money_lasts(spent: int, rate: int, lasts: int) -> None:
     play = Play(Policy(budget=Budget(month_micro_usd=1_000)))
-    account = Account("pool", rate, play.now, money.month_start(play.now), spent * HOUR, spent * HOUR)
+    account = Account("pool", rate, play.now, budgets.month_start(play.now), spent * HOUR, spent * HOUR)
     play.world.accounts["pool"] = account
-    assert money.Purse(play.world, play.now).fleet.lasts_ms() == lasts
+    assert budgets.Purse(play.world, play.now).fleet.lasts_ms() == lasts
 
 
 def test_money_that_lasts_beyond_the_month_lasts_for_ever() -> None:
     play = Play(Policy(budget=Budget(month_micro_usd=1_000)))
-    play.world.accounts["pool"] = Account("pool", 1, play.now, money.month_start(play.now))
-    assert money.Purse(play.world, play.now).fleet.lasts_ms() == NEVER
+    play.world.accounts["pool"] = Account("pool", 1, play.now, budgets.month_start(play.now))
+    assert budgets.Purse(play.world, play.now).fleet.lasts_ms() == NEVER
 
 
 def listing(play: Play, *offers: object) -> None:
@@ -144,7 +145,7 @@ def test_a_listing_says_what_can_be_had_and_spot_nodes_cost_what_spot_costs_now(
     play.now += HOUR
     listing(play, replace(spot, price_micro_usd=300))
     play.now += HOUR
-    assert money.settled(play.world.accounts["pool"], play.now).spent == (100 + 300) * HOUR
+    assert budgets.settled(play.world.accounts["pool"], play.now).spent == (100 + 300) * HOUR
 
 
 def test_an_offer_that_is_gone_is_not_launched_any_more() -> None:
@@ -178,18 +179,18 @@ def test_when_the_money_of_the_month_is_used_up_everything_that_costs_goes_in_ti
         play.end(name)
     gone = of(do.TerminateNode, play.later(10 * MINUTE))
     assert gone[0].node == dear
-    assert money.spent_in_month(play.world, ("pool", "free"), notices[0].deadline) <= 1_000
+    assert budgets.spent_in_month(play.world, ("pool", "free"), notices[0].deadline) <= 1_000
     play.tell(ev.NodeTerminated(at=play.now, node=dear))
     assert launched(play) == [], "there is no money left"
 
 
 def test_a_new_month_has_new_money() -> None:
     play = Play(Policy(budget=Budget(month_micro_usd=1_000)), offers=(offer(price=500),), max=3)
-    play.now = money.month_end(play.now) - 2 * HOUR
+    play.now = budgets.month_end(play.now) - 2 * HOUR
     play.world.accounts["pool"] = Account("pool", 0, play.now, 0, 1_000 * HOUR, 1_000 * HOUR)
     play.apply(crowd(1))
     assert launched(play) == []
-    assert of(do.LaunchNode, play.later(money.month_end(play.now) - play.now))[0].offer == "std"
+    assert of(do.LaunchNode, play.later(budgets.month_end(play.now) - play.now))[0].offer == "std"
 
 
 def test_a_node_that_was_repriced_before_it_was_refused_is_paid_back_whole() -> None:
@@ -222,7 +223,7 @@ def test_a_month_with_a_budget_is_one_entry_on_the_agenda() -> None:
     for number in range(50):
         play.join(f"n{number}")
         play.later(1_000)
-    ends = [entry for entry in play.world.agenda.due if entry[0] == money.month_end(play.now)]
+    ends = [entry for entry in play.world.agenda.due if entry[0] == budgets.month_end(play.now)]
     assert len(ends) == 1
     assert play.world.agenda.watched["pool"] == ends[0][0]
 
@@ -248,15 +249,15 @@ def leads(play: Play, generation: int, stepped_ms: int = 0) -> None:
 def test_how_far_a_clock_was_set_is_known_by_its_machine_and_by_who_followed(
     era: str, seen: int | None, stepped: int
 ) -> None:
-    assert books.stepped_ms(Leader("cp", 1, 0, "boot", 1_000), era, 1_000 + HOUR, seen) == stepped
+    assert accounts.stepped_ms(Leader("cp", 1, 0, "boot", 1_000), era, 1_000 + HOUR, seen) == stepped
 
 
 def test_a_clock_that_was_set_back_takes_no_money_away() -> None:
-    assert books.stepped_ms(Leader("cp", 1, 0, "boot", 1_000), "boot", 1_000 - HOUR, None) == 0
+    assert accounts.stepped_ms(Leader("cp", 1, 0, "boot", 1_000), "boot", 1_000 - HOUR, None) == 0
 
 
 def test_a_leader_from_before_this_was_journalled_says_nothing() -> None:
-    assert books.stepped_ms(Leader("cp", 1, 0), "", HOUR, None) == 0
+    assert accounts.stepped_ms(Leader("cp", 1, 0), "", HOUR, None) == 0
 
 
 def test_the_hour_by_which_a_clock_was_set_forward_is_not_charged() -> None:
@@ -267,7 +268,7 @@ def test_the_hour_by_which_a_clock_was_set_forward_is_not_charged() -> None:
     play.now += 10 * MINUTE + HOUR
     leads(play, 2, stepped_ms=HOUR)
     play.now += 5 * MINUTE
-    account = money.settled(play.world.accounts["pool"], play.now)
+    account = budgets.settled(play.world.accounts["pool"], play.now)
     assert price
     assert account.spent == account.spent_month == price * 15 * MINUTE
 
@@ -278,7 +279,7 @@ def test_an_hour_without_a_leader_is_charged() -> None:
     play.join("a")
     play.now += HOUR
     leads(play, 2)
-    account = money.settled(play.world.accounts["pool"], play.now)
+    account = budgets.settled(play.world.accounts["pool"], play.now)
     assert account.spent == play.node("a").price_micro_usd * HOUR
 
 
@@ -290,18 +291,18 @@ def test_a_launch_that_failed_is_paid_back_to_the_unit_though_the_clock_was_set(
     leads(play, 2, stepped_ms=HOUR)
     play.now += 1_000
     play.tell(ev.ActionFailed(at=play.now, action="p1.0", node=launch.node, error="CapacityShort", why=""))
-    assert money.settled(play.world.accounts["pool"], play.now).spent == 0
+    assert budgets.settled(play.world.accounts["pool"], play.now).spent == 0
 
 
 def test_a_step_over_the_end_of_a_month_begins_the_new_one_with_nothing_spent_in_the_step() -> None:
     play = Play(offers=(offer(price=100),))
-    play.now = money.month_end(play.now) - 30 * MINUTE
+    play.now = budgets.month_end(play.now) - 30 * MINUTE
     leads(play, 1)
     play.join("a")
     price = play.node("a").price_micro_usd
     play.now += HOUR
     leads(play, 2, stepped_ms=HOUR)
     play.now += 10 * MINUTE
-    account = money.settled(play.world.accounts["pool"], play.now)
+    account = budgets.settled(play.world.accounts["pool"], play.now)
     assert account.spent == price * 10 * MINUTE
     assert account.spent_month <= account.spent

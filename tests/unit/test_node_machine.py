@@ -2,7 +2,16 @@
 
 from msgspec.structs import replace
 
-from holdfast.core.node import DesiredSet, Do, Instruction, NodeMachine, Peer, Report, Stopping, Wanted
+from holdfast.core.agent.machine import (
+    DesiredSet,
+    Do,
+    Instruction,
+    NodeMachine,
+    Peer,
+    Report,
+    Stopping,
+    Wanted,
+)
 from holdfast.model.event import Ended
 from holdfast.model.replica import Role
 from holdfast.model.units import SECOND

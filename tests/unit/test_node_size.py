@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.control.node_size import size_of
-from holdfast.core.index import put_node
+from holdfast.core.state.index import put_node
 from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources

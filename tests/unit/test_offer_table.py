@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from holdfast.core import fold, offers
-from holdfast.core.remember import GRID
-from holdfast.core.snapshot import dump, load
+from holdfast.core.market import offers
+from holdfast.core.market.offer_history import GRID
+from holdfast.core.state import fold
+from holdfast.core.state.snapshot import dump, load
 from holdfast.model import event as ev
 from holdfast.model.offer_table import HYPOTHESES, Table
 from holdfast.model.pool import Offer

@@ -6,8 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.deadline import Outlook
-from holdfast.core.on_time import Course, Job, Progress, course, outlook_of, safe_until
+from holdfast.core.spot.deadline_policy import Outlook
+from holdfast.core.spot.deadline_safety import (
+    Course,
+    Job,
+    Progress,
+    course,
+    outlook_of,
+    safe_until,
+)
 from holdfast.model.course import Way
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.reliability.onoff import Belief

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.pending import waiting
-from holdfast.core.snapshot import dump, load
+from holdfast.core.explain.pending import waiting
+from holdfast.core.state.snapshot import dump, load
 from holdfast.core.turn import resume
 from holdfast.model import action as do
 from holdfast.model import event as ev

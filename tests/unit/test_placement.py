@@ -1,7 +1,12 @@
 import msgspec
 import pytest
 
-from holdfast.core.placement import Ask, Spot, place, why_not
+from holdfast.core.placement.placement import (
+    Ask,
+    Spot,
+    place,
+    why_not,
+)
 from holdfast.model.node import Node
 from holdfast.model.place import Level
 from holdfast.model.room import PRICE_BITS, price_level

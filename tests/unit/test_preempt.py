@@ -1,7 +1,7 @@
 import pytest
 
-from holdfast.core.placement import Ask
-from holdfast.core.preempt import lost_ms, victims, victims_for_gang
+from holdfast.core.placement.placement import Ask
+from holdfast.core.placement.preempt import lost_ms, victims, victims_for_gang
 from holdfast.model.replica import State
 from holdfast.model.workload import Job, Spread, Workload
 from holdfast.model.world import World

@@ -5,8 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import fold, preview
-from holdfast.core.preview import STEPS_MAX, WAITING_MAX, Preview, Step, twin
+from holdfast.core.explain import dry_run
+from holdfast.core.explain.dry_run import (
+    STEPS_MAX,
+    WAITING_MAX,
+    Preview,
+    Step,
+    twin,
+)
+from holdfast.core.state import fold
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.plan import Plan
@@ -29,7 +36,7 @@ def played(*names: str, **rules: Any) -> Play:
 
 def applied(play: Play, *workloads: Workload) -> Preview:
     events = [ev.WorkloadApplied(at=play.now, workload=workload) for workload in workloads]
-    return preview.preview(play.world, events, play.now)
+    return dry_run.preview(play.world, events, play.now)
 
 
 def shown(found: Preview) -> list[str]:
@@ -54,7 +61,7 @@ def test_nothing_applied_to_a_world_at_rest_changes_nothing() -> None:
     play = played("a")
     play.apply(Workload("web", Service(1)))
     play.obey()
-    assert preview.preview(play.world, [], play.now) == Preview((), ())
+    assert dry_run.preview(play.world, [], play.now) == Preview((), ())
     assert applied(play, play.world.workloads["web"]) == Preview((), ())
 
 
@@ -100,7 +107,7 @@ def test_deleting_stops_what_runs() -> None:
     play = played("a")
     play.apply(Workload("web", Service(1)))
     play.obey()
-    found = preview.preview(play.world, [ev.WorkloadDeleted(at=play.now, workload="web")], play.now)
+    found = dry_run.preview(play.world, [ev.WorkloadDeleted(at=play.now, workload="web")], play.now)
     assert shown(found) == ["CloseSlot web/0", "StopReplica web/0.1"]
 
 
@@ -111,7 +118,7 @@ def test_an_order_is_played_too() -> None:
     home = play.replica("web/0.1").node
     drain = ev.OperatorOrdered(at=play.now, order=ev.Order.DRAIN, node=home, deadline=play.now + HOUR)
     other = {"a": "b", "b": "a"}[home]
-    assert shown(preview.preview(play.world, [drain], play.now)) == [
+    assert shown(dry_run.preview(play.world, [drain], play.now)) == [
         f"PlaceReplica web/0.2 on {other}",
         "StopReplica web/0.1",
     ]
@@ -130,7 +137,7 @@ def test_what_must_wait_for_a_lease_waits_here_too() -> None:
     play.obey()
     home = play.replica("job/0.1").node
     play.judge(home, Level.DEAD)
-    found = preview.preview(play.world, [], play.now)
+    found = dry_run.preview(play.world, [], play.now)
     assert not [step for step in found.steps if step.action == "PlaceReplica"]
     assert any("may still run" in text for text in found.pending)
 
@@ -152,7 +159,7 @@ def test_what_the_brake_would_hold_is_told() -> None:
     engaged = do.EngageBrake(scope="fleet", why="3 of 3 in doubt")
     fold.accept(play.world, Plan(play.world.plans + 1, play.now, (engaged,)))
     play.now += play.world.policy.detection.ask_again_ms
-    found = preview.preview(play.world, [], play.now)
+    found = dry_run.preview(play.world, [], play.now)
     assert any(text.startswith("TerminateNode a is held: brake on fleet") for text in found.pending)
 
 

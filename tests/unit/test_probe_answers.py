@@ -1,7 +1,7 @@
 """What nodes say of their probes: bounded, and about their own replicas."""
 
 from holdfast.control.probe_answers import LENGTH_MAX, OF_A_NODE_MAX, ProbeAnswers
-from holdfast.core.explain import explain_replica, explain_workload
+from holdfast.core.explain.explain import explain_replica, explain_workload
 from holdfast.model.workload import Service, Workload
 from tests.build import needs
 from tests.play import Play

@@ -3,7 +3,8 @@
 import numpy as np
 from msgspec.structs import replace
 
-from holdfast.core import check, detect
+from holdfast.core import check
+from holdfast.core.health import detect
 from holdfast.core.turn import Mind
 from holdfast.model import action as do
 from holdfast.model import event as ev

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import pending, preempt
-from holdfast.core.placement import Ask, Spot
-from holdfast.core.quota import Quotas, share_of
+from holdfast.core.explain import pending
+from holdfast.core.placement import preempt
+from holdfast.core.placement.placement import Ask, Spot
+from holdfast.core.plan.project_quota import Quotas, share_of
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.project import Project

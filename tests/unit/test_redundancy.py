@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.core import redundancy
-from holdfast.core.redundancy import (
+from holdfast.core.workloads import redundancy
+from holdfast.core.workloads.redundancy import (
     Candidate,
     Family,
     Need,

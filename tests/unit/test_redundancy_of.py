@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.draft import Draft
-from holdfast.core.failure_records import records
-from holdfast.core.redundancy_of import resized
-from holdfast.core.seats import sized
+from holdfast.core.market.failure_records import records
+from holdfast.core.plan.draft import Draft
+from holdfast.core.workloads.redundancy_inputs import resized
+from holdfast.core.workloads.slots import sized
 from holdfast.model import event as ev
 from holdfast.model.place import Level as Domain
 from holdfast.model.place import Place

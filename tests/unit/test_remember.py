@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from holdfast.core.remember import (
+from holdfast.core.market.offer_history import (
     asked,
     came_up,
     chance_there,

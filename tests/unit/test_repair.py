@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.repair import FLAPPING
+from holdfast.core.health.repair import FLAPPING
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Ended

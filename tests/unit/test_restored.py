@@ -4,8 +4,9 @@ import pytest
 
 from holdfast.control import mark
 from holdfast.control.claims import Claims
-from holdfast.core import check, snapshot
-from holdfast.core.node import DesiredSet, NodeMachine, Wanted
+from holdfast.core import check
+from holdfast.core.agent.machine import DesiredSet, NodeMachine, Wanted
+from holdfast.core.state import snapshot
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.plan import Plan

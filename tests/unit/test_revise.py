@@ -5,8 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import fields, replace
 
-from holdfast.core.differences import differences
-from holdfast.core.revise import CannotScale, KindChanged, Refused, paused, revise, scaled
+from holdfast.core.workloads.apply import (
+    CannotScale,
+    KindChanged,
+    Refused,
+    paused,
+    revise,
+    scaled,
+)
+from holdfast.core.workloads.differences import differences
 from holdfast.model.place import Level
 from holdfast.model.program import Probe, Program
 from holdfast.model.resources import GPU, Resources

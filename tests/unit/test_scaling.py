@@ -7,8 +7,8 @@ import math
 import msgspec
 import pytest
 
-from holdfast.core.forecast import Tracker
-from holdfast.core.scaling import (
+from holdfast.core.scaling.forecast import Tracker
+from holdfast.core.scaling.replica_count import (
     Size,
     Standing,
     Wishes,

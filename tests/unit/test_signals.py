@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from holdfast.core.signals import SOURCES_MAX, VALUE_MAX, Signals
+from holdfast.core.scaling.load_signals import SOURCES_MAX, VALUE_MAX, Signals
 from holdfast.model.scale import Scale, Signal
 from holdfast.model.units import MINUTE
 

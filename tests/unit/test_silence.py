@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.silence import CLASSES, Beats
+from holdfast.core.health.heartbeats import CLASSES, Beats
 from holdfast.model.policy import Detection
 from holdfast.model.verdict import Silence
 

@@ -6,9 +6,18 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core import check, fold
+from holdfast.core import check
 from holdfast.core.decide import decide
-from holdfast.core.snapshot import LINES, LINES_BY_NAME, VERSION, Saved, UnknownSnapshot, dump, load
+from holdfast.core.state import fold
+from holdfast.core.state.snapshot import (
+    LINES,
+    LINES_BY_NAME,
+    VERSION,
+    Saved,
+    UnknownSnapshot,
+    dump,
+    load,
+)
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.finding import Severity

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.api import views
-from holdfast.core import listing, money, spend
-from holdfast.core.explain import explain_offer, explain_pool
+from holdfast.core.cost import budgets, report
+from holdfast.core.explain import offer_list
+from holdfast.core.explain.explain import explain_offer, explain_pool
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.money import Budget
@@ -32,19 +33,19 @@ def fleet(count: int = 2, policy: Policy | None = None, **rules: Any) -> Play:
 
 def test_what_was_spent_is_node_hours_times_their_price() -> None:
     play = fleet(2)
-    whole, pool_ = spend.report(play.world, play.now)
+    whole, pool_ = report.report(play.world, play.now)
     assert (whole.pool, pool_.pool) == ("", "pool")
     for each in (whole, pool_):
         assert (each.nodes, each.rate_micro_usd) == (2, 2 * DOLLAR)
         assert each.ever_micro_usd == 20 * DOLLAR
         assert (each.lasts_ms, each.on_demand_micro_usd) == (None, None)
-    assert whole.month_micro_usd == money.spent_in_month(play.world, ("pool",), play.now)
+    assert whole.month_micro_usd == budgets.spent_in_month(play.world, ("pool",), play.now)
 
 
 def test_a_pool_that_is_gone_still_counts_for_what_the_fleet_has_cost() -> None:
     play = fleet(1)
     play.world.accounts["old"] = replace(play.world.accounts["pool"], pool="old", rate_micro_usd=0)
-    whole, *pools = spend.report(play.world, play.now)
+    whole, *pools = report.report(play.world, play.now)
     assert [each.pool for each in pools] == ["pool", "old"]
     assert whole.ever_micro_usd == sum(each.ever_micro_usd for each in pools)
 
@@ -61,7 +62,7 @@ def test_how_long_the_money_lasts_is_told(month: int, told: str) -> None:
     play = fleet(2, budget=Budget(month_micro_usd=1_000 * DOLLAR))
     rules = replace(play.world.pools["pool"], budget=Budget(3 * DOLLAR, month * DOLLAR))
     play.tell(ev.PoolApplied(at=play.now, pool=rules))
-    hour, left = spend.tell(spend.of_pool(play.world, "pool", play.now), play.now)
+    hour, left = report.tell(report.of_pool(play.world, "pool", play.now), play.now)
     assert hour == "pool pool may cost $3.00/h and costs $2.00/h"
     assert left == f"pool pool may cost ${month:,}.00 a month and has cost $20.00 of it: {told}"
     because = explain_pool(play.world, "pool", play.now).because
@@ -79,11 +80,11 @@ def test_the_budget_of_the_fleet_is_told_of_every_pool() -> None:
 def test_what_spot_nodes_would_cost_on_demand_is_told_if_it_is_known() -> None:
     spot, dear = offer("spot", price=DOLLAR, spot=True), offer("dear", price=3 * DOLLAR)
     play = fleet(1, offers=(spot,))
-    assert spend.fleet(play.world, play.now).on_demand_micro_usd is None
+    assert report.fleet(play.world, play.now).on_demand_micro_usd is None
     play.world.offers["pool"] = (spot, replace(dear, capacity=replace(dear.capacity, cpu_milli=1)))
-    assert spend.fleet(play.world, play.now).on_demand_micro_usd is None, "that is another machine"
+    assert report.fleet(play.world, play.now).on_demand_micro_usd is None, "that is another machine"
     play.world.offers["pool"] = (spot, dear)
-    assert spend.fleet(play.world, play.now).on_demand_micro_usd == 3 * DOLLAR
+    assert report.fleet(play.world, play.now).on_demand_micro_usd == 3 * DOLLAR
 
 
 def test_what_the_api_shows_adds_up() -> None:
@@ -118,7 +119,7 @@ def test_an_offer_in_back_off_says_until_when_and_why() -> None:
     play.tell(
         ev.ActionFailed(at=play.now, action="p1.0", node=launch.node, error="CapacityShort", why="sold out")
     )
-    found = listing.one(play.world, "pool/std", play.now)
+    found = offer_list.one(play.world, "pool/std", play.now)
     assert found.refusal == "asked again in 10 s: failed once: sold out"
     shown = views.offer_listed(found, play.now)
     assert shown.retry_ms == play.now + 10_000
@@ -128,7 +129,7 @@ def test_an_offer_in_back_off_says_until_when_and_why() -> None:
     assert told.because[0] == found.refusal
     assert "asked for once lately: 1 refused for want of stock" in told.because
     assert (
-        views.offer_listed(listing.one(play.world, "pool/std", play.now + HOUR), play.now + HOUR).retry_ms
+        views.offer_listed(offer_list.one(play.world, "pool/std", play.now + HOUR), play.now + HOUR).retry_ms
         is None
     )
 
@@ -156,8 +157,8 @@ def test_changes_of_its_price_are_told() -> None:
 def test_every_offer_of_every_pool_is_listed_under_its_key() -> None:
     play = Play(offers=(offer("a"), offer("b", zone="b")))
     play.tell(ev.PoolApplied(at=play.now, pool=pool("other", can_launch=False)))
-    found = listing.listing(play.world, play.now)
-    assert [each.key for each in found] == list(listing.keys(play.world))
+    found = offer_list.listing(play.world, play.now)
+    assert [each.key for each in found] == list(offer_list.keys(play.world))
     assert [each.key for each in found] == ["pool/a", "pool/b", "other/std"]
     assert all(0 < each.chance <= 1 and 0 < each.lasts_a_day <= 1 for each in found)
     with pytest.raises(KeyError):

@@ -28,7 +28,7 @@ CLOCK_CALL = re.compile(r"time\..+|(.+\.)?datetime\.(now|utcnow|today)|(.+\.)?da
 # Not preceded by a word, a dot or a tilde: a relative path or a URL with such a folder is nobody's machine.
 MACHINE_PATH = re.compile(rb"(?<![\w.~])/(work|root)/")
 
-INDEX = "holdfast.core.index"  # all of it writes the world
+INDEX = "holdfast.core.state.index"  # all of it writes the world
 
 # Paths below the repository's root that may catch everything: the loop's supervisor, the request boundary,
 # what is handed from a thread to whoever waits for it, and where providers, which may be anybody's code, are
@@ -124,16 +124,16 @@ def broad_catches(module: Module) -> Iterator[str]:
 def index_writes(module: Module) -> Iterator[str]:
     """Only `fold` writes the world, and `snapshot` makes one."""
     path = Path(module.path)
-    if path.parent.name == "core" and path.name.startswith(("fold", "index.py", "snapshot.py")):
+    if path.parent.name == "state" and path.name.startswith(("fold", "index.py", "snapshot.py")):
         return
     aliases = set()
     for node in ast.walk(module.tree):
         match node:
-            case ast.ImportFrom(module="holdfast.core", names=names):
+            case ast.ImportFrom(module="holdfast.core.state", names=names):
                 aliases |= {name.asname or name.name for name in names if name.name == "index"}
             case ast.Import(names=names):
                 aliases |= {name.asname or name.name for name in names if name.name == INDEX}
-            case ast.ImportFrom(module="holdfast.core.index", names=names):
+            case ast.ImportFrom(module="holdfast.core.state.index", names=names):
                 taken = {name.name for name in names}
                 yield from (f"line {node.lineno} takes index.{name}: only fold may" for name in sorted(taken))
     for node in ast.walk(module.tree) if aliases else ():
@@ -220,10 +220,10 @@ def test_the_constraints_are_public_names_and_versions_only() -> None:
         (broad_catches, "m.py", "try: f()\nexcept Exception: pass"),
         (broad_catches, "m.py", "try: f()\nexcept (ValueError, BaseException): pass"),
         (broad_catches, "m.py", "try: f()\nexcept: pass"),
-        (index_writes, "core/m.py", "from holdfast.core import index\nindex.put_node(world, node)"),
-        (index_writes, "core/m.py", "from holdfast.core import index as i\nf = i.drop_slot"),
-        (index_writes, "core/m.py", "from holdfast.core.index import put_slot"),
-        (index_writes, "sim/fold.py", "import holdfast.core.index\nholdfast.core.index.put_node(w, n)"),
+        (index_writes, "core/m.py", "from holdfast.core.state import index\nindex.put_node(world, node)"),
+        (index_writes, "core/m.py", "from holdfast.core.state import index as i\nf = i.drop_slot"),
+        (index_writes, "core/m.py", "from holdfast.core.state.index import put_slot"),
+        (index_writes, "sim/fold.py", "import holdfast.core.state.index\nholdfast.core.state.index.put_node(w, n)"),
     ],
 )
 def test_every_rule_catches_an_offender(rule: Rule, path: str, source: str) -> None:
@@ -233,8 +233,8 @@ def test_every_rule_catches_an_offender(rule: Rule, path: str, source: str) -> N
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("core/fold_events.py", "from holdfast.core import index\nindex.put_node(world, node)"),
-        ("core/snapshot.py", "from holdfast.core import index\nindex.put_node(world, node)"),
+        ("core/state/fold_events.py", "from holdfast.core.state import index\nindex.put_node(world, node)"),
+        ("core/state/snapshot.py", "from holdfast.core.state import index\nindex.put_node(world, node)"),
         ("core/turn.py", "for index in x: index.put_node(y)"),
     ],
 )

@@ -5,7 +5,12 @@ from typing import get_args
 import msgspec
 import pytest
 
-from holdfast.core.tell import BOOKKEEPING, lines, tell_action, workload_of
+from holdfast.core.explain.history import (
+    BOOKKEEPING,
+    lines,
+    tell_action,
+    workload_of,
+)
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.action import Proof

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core import turn as loop
-from holdfast.core.desired import desired_set
+from holdfast.core.agent.desired_set import desired_set
 from holdfast.core.turn import Append, Entry, Mind, Perform, Send, Step, resume, touched, turn
 from holdfast.model import action as do
 from holdfast.model import event as ev

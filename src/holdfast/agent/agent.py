@@ -26,7 +26,7 @@ from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.say import Log
 from holdfast.agent.settings import Settings, Url, join_token, read_urls
 from holdfast.agent.trust import Trust
-from holdfast.core.node import NodeMachine
+from holdfast.core.agent.machine import NodeMachine
 from holdfast.model.resources import Resources
 from holdfast.wire import pin
 from holdfast.wire.address import read_address

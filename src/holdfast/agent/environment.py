@@ -24,7 +24,7 @@ import signal
 
 import msgspec
 
-from holdfast.core.node import Peer, Wanted
+from holdfast.core.agent.machine import Peer, Wanted
 from holdfast.ports.runtime import Task
 
 MARK = "HOLDFAST_SHIM"  # inherited by everything that the program starts

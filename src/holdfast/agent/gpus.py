@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from holdfast.agent.kernel import boot_ms
-from holdfast.core.node import Wanted
+from holdfast.core.agent.machine import Wanted
 from holdfast.model.units import SECOND, Instant, Millis
 
 OFTEN_MS: Millis = 1 * SECOND  # the driver's own samples are as long

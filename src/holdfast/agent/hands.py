@@ -1,10 +1,10 @@
 """Does what the node's own judgement says, and tells it what came of it.
 
-All judgement is in `core.node.NodeMachine`; here are its hands, as in the simulator, with real processes. Two
-things are kept that it rests on. Instructions about one replica are carried out in their order, though a
-start takes a while. And a lease that ran out has ended what it covered before it can be renewed: an agent
-that was stopped and wakes up with an answer in its buffer must not keep alive what has been started elsewhere
-by now.
+All judgement is in `core.agent.machine.NodeMachine`; here are its hands, as in the simulator, with real
+processes. Two things are kept that it rests on. Instructions about one replica are carried out in their
+order, though a start takes a while. And a lease that ran out has ended what it covered before it can be
+renewed: an agent that was stopped and wakes up with an answer in its buffer must not keep alive what has been
+started elsewhere by now.
 """
 
 from collections.abc import Callable, Coroutine
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from holdfast.agent import records
 from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
-from holdfast.core.node import (
+from holdfast.core.agent.machine import (
     Brief,
     DesiredSet,
     Do,

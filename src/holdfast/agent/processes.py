@@ -32,7 +32,7 @@ from holdfast.agent.lease import Lease, boot_id
 from holdfast.agent.limiter import Limiter
 from holdfast.agent.replicas import Tree, quoted
 from holdfast.agent.spawn import spawn_shim
-from holdfast.core.node import Wanted
+from holdfast.core.agent.machine import Wanted
 from holdfast.model.event import Ended
 from holdfast.model.node import Fencing, Isolation, LimitedBy
 from holdfast.model.units import SECOND, Instant, Millis

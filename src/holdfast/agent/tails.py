@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast.core.node import Report
+from holdfast.core.agent.machine import Report
 from holdfast.wire.messages import LogPart, Message, ReadLog, Wrote
 
 PART_BYTES = 64 << 10

@@ -1,6 +1,6 @@
 """What is started again, or as it was before: retry, restart, rollback; and what is applied now.
 
-Whether there is something to do is `core.revise`'s to say, what becomes of the seats the fold's.
+Whether there is something to do is `core.workloads.apply`'s to say, what becomes of the seats the fold's.
 """
 
 from fastapi import APIRouter
@@ -12,7 +12,7 @@ from holdfast.api.edge import ThisActor, ThisEdge, give
 from holdfast.api.gate import Operate, Read
 from holdfast.api.said import gives
 from holdfast.api.writes import changed
-from holdfast.core import differences, revise
+from holdfast.core.workloads import apply, differences
 from holdfast.files import written
 from holdfast.model.event import WorkloadRestarted, WorkloadRetried
 from holdfast.model.workload import Workload
@@ -34,11 +34,11 @@ async def retry(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     async with edge.writing:
         old = edge.own.workload(name)
         slots = [plane.world.slots[slot] for slot in plane.world.of_workload.get(name, ())]
-        again = revise.check_retry(old, slots)
+        again = apply.check_retry(old, slots)
         await edge.tell(WorkloadRetried(at=plane.now(), workload=name, actor=actor))
     more = f" and {len(again) - SEATS_NAMED} more" if len(again) > SEATS_NAMED else ""
     said = f"{', '.join(again[:SEATS_NAMED])}{more} {'starts' if len(again) == 1 else 'start'} again"
-    return give(shapes.Applied(name, revise.kind(old.shape), "changed", old.version, [said]))
+    return give(shapes.Applied(name, apply.kind(old.shape), "changed", old.version, [said]))
 
 
 @router.post(
@@ -50,10 +50,10 @@ async def restart(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
     plane = edge.plane
     async with edge.writing:
         old = edge.own.workload(name)
-        revise.check_restart(old)
+        apply.check_restart(old)
         await edge.tell(WorkloadRestarted(at=plane.now(), workload=name, actor=actor))
         new = edge.own.workload(name)
-    return give(shapes.Applied(name, revise.kind(new.shape), "changed", new.version, ["restarted"]))
+    return give(shapes.Applied(name, apply.kind(new.shape), "changed", new.version, ["restarted"]))
 
 
 @router.post(
@@ -65,7 +65,7 @@ async def rollback(edge: ThisEdge, actor: ThisActor, name: str, body: Rollback |
     to = body.version if body is not None else None
 
     def before(old: Workload) -> Workload:
-        return revise.rolled_back(old, edge.plane.world.versions.get(name, ()), to)
+        return apply.rolled_back(old, edge.plane.world.versions.get(name, ()), to)
 
     note = f"rolled back to version {to}" if to else "rolled back"
     return give(await changed(edge, actor, name, before, note))
@@ -84,7 +84,7 @@ def _versions(world: World, workload: Workload) -> list[shapes.Version]:
     found: list[shapes.Version] = []
     before: Workload | None = None
     for version in world.versions.get(workload.name, ()):
-        then = revise.at_version(workload, version)
+        then = apply.at_version(workload, version)
         found.append(_version(before, then, version.number, version.until))
         before = then
     return [*found, _version(before, workload, workload.version, None)]

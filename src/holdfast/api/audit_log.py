@@ -28,7 +28,7 @@ from starlette.requests import Request
 
 from holdfast.api.access import Admitted, Expired, Forbidden, client_of
 from holdfast.api.problems import Refused
-from holdfast.core import tell
+from holdfast.core.explain import history
 from holdfast.model.event import TokenMade, TokenRevoked, UserMade
 from holdfast.model.units import Instant
 from holdfast.ports.audit import Kind, Record, Sink
@@ -89,7 +89,7 @@ class AuditLog:
             if not isinstance(event, UserMade):
                 continue
             kind = Kind.TOKEN if isinstance(event, TokenMade | TokenRevoked) else Kind.ORDER
-            for line in tell.lines(0, event):  # type: ignore[arg-type]
+            for line in history.lines(0, event):  # type: ignore[arg-type]
                 made = Record(self.wall(), kind, subject=line.subject, text=line.text + remark)
                 self.note(replace(made, actor=event.actor, token=event.actor_id, origin=event.origin))
 

@@ -18,8 +18,8 @@ from holdfast.api.gate import Read
 from holdfast.api.problems import unknown
 from holdfast.api.reads import Filter
 from holdfast.api.said import gives
-from holdfast.core import headroom, losses
-from holdfast.core.preview import twin
+from holdfast.core.explain import failure_impact, headroom
+from holdfast.core.explain.dry_run import twin
 from holdfast.model.place import Level
 from holdfast.model.units import Instant
 from holdfast.model.world import World
@@ -41,8 +41,8 @@ async def capacity(edge: ThisEdge, level: Over = "zone", domain: Filter = "") ->
     """`domain` asks about one loss alone: by its path, such as `aws/us-east-1/a`, or by the end of it."""
 
     def run() -> Callable[[], shapes.Capacity]:
-        world, names = edge.plane.world, losses.domains(edge.plane.world, Level(level))
-        named = losses.named(names, domain) if domain else names
+        world, names = edge.plane.world, failure_impact.domains(edge.plane.world, Level(level))
+        named = failure_impact.named(names, domain) if domain else names
         if domain and not named:
             raise unknown(level, domain, names)
         return partial(report, twin(world), Level(level), named, edge.plane.now())
@@ -52,8 +52,8 @@ async def capacity(edge: ThisEdge, level: Over = "zone", domain: Filter = "") ->
 
 def report(world: World, level: Level, domains: list[str], now: Instant) -> shapes.Capacity:
     room = headroom.headroom(world, now)
-    found = [losses.if_lost(world, level, domain, now) for domain in domains]
-    worst = losses.tell_worst(found)
+    found = [failure_impact.if_lost(world, level, domain, now) for domain in domains]
+    worst = failure_impact.tell_worst(found)
     return shapes.Capacity(
         now_ms=now,
         level=level,
@@ -73,11 +73,11 @@ def _kind(of: headroom.Kind) -> shapes.FreeGpus:
     return shapes.FreeGpus(of.kind, of.gpus, of.shares_milli, of.largest, together, of.stranded_milli)
 
 
-def _loss(of: losses.Loss) -> shapes.Loss:
+def _loss(of: failure_impact.Loss) -> shapes.Loss:
     return shapes.Loss(
         level=of.level,
         domain=of.domain,
-        told=losses.tell(of),
+        told=failure_impact.tell(of),
         nodes=of.nodes,
         lost=of.lost,
         short=of.short,
@@ -86,7 +86,7 @@ def _loss(of: losses.Loss) -> shapes.Loss:
     )
 
 
-def _hit(of: losses.Hit) -> shapes.Hit:
+def _hit(of: failure_impact.Hit) -> shapes.Hit:
     return shapes.Hit(
         workload=of.workload,
         priority=of.priority,

@@ -1,8 +1,8 @@
 """What a gateway is told of the world: `gateway.view.View`, and then each `Change` of it, made once for all
 who watch.
 
-An upstream is a replica that gateways are told of (`core.gateway.fronted`), at the address of its node, and
-the secret by which replicas of its workload know the gateways of their fleet.
+An upstream is a replica that gateways are told of (`core.gateway.request.endpoints_of`), at the address of
+its node, and the secret by which replicas of its workload know the gateways of their fleet.
 """
 
 from collections import deque
@@ -11,8 +11,8 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.gateway.fronted import leaving, ready, staying
-from holdfast.core.gateway.lender import clamp
+from holdfast.core.gateway.quota.leader_broker import clamp
+from holdfast.core.gateway.request.endpoints_of import leaving, ready, staying
 from holdfast.gateway.settings import Service, Upstream
 from holdfast.gateway.view import NOTHING, View, difference
 from holdfast.model import workload as model

@@ -21,7 +21,7 @@ from holdfast.api.problems import Refused
 from holdfast.api.said import gives, takes
 from holdfast.api.streams import Stream
 from holdfast.control.plane import NotLeading
-from holdfast.core.gateway.lease import Ask, Grants
+from holdfast.core.gateway.quota.broker import Ask, Grants
 from holdfast.gateway.view import View
 from holdfast.model.event import KeyPut
 from holdfast.model.units import many

@@ -26,10 +26,10 @@ from holdfast.api.reads import Filter
 from holdfast.api.said import gives
 from holdfast.api.streams import Stream
 from holdfast.control.plane import Plane
-from holdfast.core import explain, listing
-from holdfast.core.demand import Ears
-from holdfast.core.detect import Senses
-from holdfast.core.tell import workload_of
+from holdfast.core.explain import explain, offer_list
+from holdfast.core.explain.history import workload_of
+from holdfast.core.health.detect import Senses
+from holdfast.core.scaling.demand import Ears
 from holdfast.model.told import Told
 from holdfast.model.world import World
 from holdfast.ports.errors import PortError
@@ -222,7 +222,7 @@ def _known(world: World, kind: Kind) -> tuple[Mapping[str, object], ...]:
         case Kind.POOL:
             return (world.pools,)
         case Kind.OFFER:
-            return (listing.keys(world),)
+            return (offer_list.keys(world),)
 
 
 def _is_visible(own: Projects, name: str) -> bool:

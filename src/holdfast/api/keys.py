@@ -17,9 +17,9 @@ from holdfast.api.fronts import served
 from holdfast.api.gate import Operate, Read, ReadFromLeader
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, gives_map
-from holdfast.core.differences import key_differences, limits_differences
-from holdfast.core.gateway.in_force import InForce
-from holdfast.core.gateway.zombie import Row
+from holdfast.core.gateway.key_audit.audit import Row
+from holdfast.core.gateway.quota.limits_in_force import InForce
+from holdfast.core.workloads.differences import key_differences, limits_differences
 from holdfast.model.event import BudgetDrawn, KeyDeleted, KeyPut, LimitsSet
 from holdfast.model.gateway import Key, Limits, inherited, scope_of_key
 from holdfast.model.units import Instant

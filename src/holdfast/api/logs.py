@@ -20,7 +20,7 @@ from holdfast.api.said import gives_text
 from holdfast.api.streams import Cut, Stream
 from holdfast.control.plane import HISTORY
 from holdfast.control.session import Gone
-from holdfast.core.tell import workload_of
+from holdfast.core.explain.history import workload_of
 
 TAIL_MAX = 1 << 40
 OFFSET_MAX = 1 << 60

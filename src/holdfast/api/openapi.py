@@ -15,8 +15,8 @@ from holdfast import __version__
 from holdfast.api import shapes
 from holdfast.api.gate import Open
 from holdfast.api.said import problem
-from holdfast.core.gateway.lease import Ask, Grants
-from holdfast.core.gateway.zombie import Row
+from holdfast.core.gateway.key_audit.audit import Row
+from holdfast.core.gateway.quota.broker import Ask, Grants
 from holdfast.gateway.view import View
 from holdfast.model.gateway import Limits
 from holdfast.ports.registry import Role

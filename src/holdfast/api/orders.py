@@ -18,7 +18,7 @@ from holdfast.api.problems import Refused, unknown
 from holdfast.api.reads import one_node
 from holdfast.api.said import gives
 from holdfast.control.plane import Harm, Unsupported
-from holdfast.core.fold import may_be_forgotten
+from holdfast.core.state.fold import may_be_forgotten
 from holdfast.core.timeouts import lease_over_at
 from holdfast.model.event import OperatorOrdered, Order
 from holdfast.model.node import JOINED, Node

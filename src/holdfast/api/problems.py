@@ -16,8 +16,8 @@ from starlette.responses import Response
 from holdfast.api.shapes import Problem
 from holdfast.control.last_words import NotKept
 from holdfast.control.plane import NotReachable, Unsupported
-from holdfast.core import revise
 from holdfast.core.spelling import did_you_mean, worth_comparing
+from holdfast.core.workloads import apply
 from holdfast.files.problem import FileProblem
 from holdfast.ports import errors
 
@@ -90,7 +90,7 @@ def explained(error: Exception) -> Response | None:
             return answer(422, "the request is not as it should be", LOOK, wrong)
         case FileProblem():
             return answer(422, "what was sent cannot be used; nothing was changed", problems=error.lines())
-        case revise.Refused():
+        case apply.Refused():
             return answer(409, str(error), error.hint)
         case errors.PortError():
             return _port_problem(error)

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from holdfast.api import shapes
 from holdfast.api.problems import Refused, unknown
-from holdfast.core.preview import Preview
-from holdfast.core.quota import project_of
+from holdfast.core.explain.dry_run import Preview
+from holdfast.core.plan.project_quota import project_of
 from holdfast.model.project import Project
 from holdfast.model.workload import DEFAULT_PROJECT, Workload
 from holdfast.model.world import World

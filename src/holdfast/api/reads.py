@@ -13,7 +13,7 @@ from holdfast.api.gate import Read
 from holdfast.api.problems import unknown
 from holdfast.api.said import gives
 from holdfast.control.plane import Plane
-from holdfast.core import listing
+from holdfast.core.explain import offer_list
 
 PART = 1_000  # entries built before others may run: some 10 ms
 
@@ -104,7 +104,7 @@ async def pools(plane: ThisPlane) -> Response:
 )
 async def offers(plane: ThisPlane) -> Response:
     now = plane.now()
-    return give([views.offer_listed(each, now) for each in listing.listing(plane.world, now)])
+    return give([views.offer_listed(each, now) for each in offer_list.listing(plane.world, now)])
 
 
 @router.get(

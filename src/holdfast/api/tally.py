@@ -1,11 +1,12 @@
 """The seats of one workload, counted in one pass: how many are as wanted, and what keeps the others.
 
-A few words for a list of many workloads; `core.explain` looks more closely at one.
+A few words for a list of many workloads; `core.explain.explain` looks more closely at one.
 """
 
-from holdfast.core import dependencies, pending
-from holdfast.core.desired import is_ready
-from holdfast.core.seats import by_load, may_start, settled
+from holdfast.core.agent.desired_set import is_ready
+from holdfast.core.explain import pending
+from holdfast.core.workloads import dependencies
+from holdfast.core.workloads.slots import by_load, may_start, settled
 from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
 from holdfast.model.units import Instant
 from holdfast.model.workload import Service, Spread, Sweep, Training, Workload, wanted

@@ -13,11 +13,13 @@ import msgspec
 
 from holdfast.api import shapes
 from holdfast.api.tally import Tally
-from holdfast.core import brake, explain_mix, listing, money, pending, spend
-from holdfast.core.detect import Senses
-from holdfast.core.explain_scale import scale_of
-from holdfast.core.quota import Quotas
-from holdfast.core.revise import kind
+from holdfast.core.cost import budgets, report
+from holdfast.core.explain import offer_list, pending, spot_mix
+from holdfast.core.explain.scaling import scale_of
+from holdfast.core.health import brake
+from holdfast.core.health.detect import Senses
+from holdfast.core.plan.project_quota import Quotas
+from holdfast.core.workloads.apply import kind
 from holdfast.model import place, pool, replica, resources, told, workload
 from holdfast.model.money import Budget
 from holdfast.model.node import JOINED, Node
@@ -271,7 +273,7 @@ def pool_of(world: World, name: str, now: Instant) -> shapes.Pool:
         max=it.max,
         standby=it.standby,
         nodes=len(world.in_pool.get(name, ())),
-        hour_micro_usd=money.rate(world, (name,)),
+        hour_micro_usd=budgets.rate(world, (name,)),
         price_max_micro_usd=it.price_max_micro_usd,
         budget=_budget(it.budget),
         network=it.network,
@@ -286,7 +288,7 @@ def offer_of(pool_name: str, of: pool.Offer) -> shapes.Offer:
     return shapes.Offer(of.name, pool_name, where(of.place), amount(of.capacity), of.price_micro_usd, of.spot)
 
 
-def offer_listed(of: listing.Listed, now: Instant) -> shapes.OfferListed:
+def offer_listed(of: offer_list.Listed, now: Instant) -> shapes.OfferListed:
     record = of.record
     return shapes.OfferListed(
         key=of.key,
@@ -312,17 +314,17 @@ def offer_listed(of: listing.Listed, now: Instant) -> shapes.OfferListed:
 
 
 def spending(world: World, now: Instant) -> shapes.Spending:
-    fleet, *pools = spend.report(world, now)
+    fleet, *pools = report.report(world, now)
     return shapes.Spending(
         now_ms=now,
-        month_ends_ms=money.month_end(now),
+        month_ends_ms=budgets.month_end(now),
         fleet=_spend(fleet),
         pools=[_spend(each) for each in pools],
-        told=[text for each in (fleet, *pools) for text in spend.tell(each, now)],
+        told=[text for each in (fleet, *pools) for text in report.tell(each, now)],
     )
 
 
-def _spend(of: spend.Spend) -> shapes.Spend:
+def _spend(of: report.Spend) -> shapes.Spend:
     return shapes.Spend(
         pool=of.pool,
         nodes=of.nodes,
@@ -364,7 +366,7 @@ def line(of: told.Told) -> shapes.Line:
     return shapes.Line(of.seq, of.at, of.kind, of.subject, of.text, of.node, of.workload, of.actor)
 
 
-def mix(told: explain_mix.Told | None) -> shapes.Mix | None:
+def mix(told: spot_mix.Told | None) -> shapes.Mix | None:
     if told is None:
         return None
     return shapes.Mix(

@@ -1,8 +1,8 @@
 """What is wanted: apply it, look first what would happen, change its size, pause it, delete it.
 
 What is wanted becomes events, and the answer comes after they are in the journal. Several documents are one
-append: all of them, or none. What an apply means for something that is there already is `core.revise`'s to
-say; nothing is decided here.
+append: all of them, or none. What an apply means for something that is there already is
+`core.workloads.apply`'s to say; nothing is decided here.
 """
 
 import json
@@ -23,11 +23,12 @@ from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
 from holdfast.control import trial
 from holdfast.control.plane import Plane
-from holdfast.core import dependencies, differences, revise
-from holdfast.core.explain_scale import scale_of
-from holdfast.core.gateway import routes
-from holdfast.core.preview import Preview, preview, twin
-from holdfast.core.signals import SOURCES_MAX, true
+from holdfast.core.explain.dry_run import Preview, preview, twin
+from holdfast.core.explain.scaling import scale_of
+from holdfast.core.gateway.routing import route_claims
+from holdfast.core.scaling.load_signals import SOURCES_MAX, true
+from holdfast.core.workloads import apply as workload_apply
+from holdfast.core.workloads import dependencies, differences
 from holdfast.files.workload import Wanted, documents
 from holdfast.model.event import (
     Event,
@@ -183,7 +184,7 @@ def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Chan
     if problems:
         what = "a workload waits for what it cannot wait for"
         raise Refused(422, what, "nothing was changed; put `after` right", problems=problems)
-    taken = routes.problems(world, workloads, of_project=bool(edge.who.project))
+    taken = route_claims.problems(world, workloads, of_project=bool(edge.who.project))
     if problems := list(islice(taken, PROBLEMS_MAX)):
         hint = "nothing was changed; take other names, or ask an admin whose they are"
         raise Refused(409, "gateways lead this to another project", hint, problems=problems)
@@ -193,7 +194,7 @@ def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Chan
                 old = world.workloads.get(each.name)
                 projects.check_name(edge.who.project, world, each)
                 projects.check_priority(world.projects.get(each.project), old, each)
-                yield _revised(old, revise.revise(old, each), now, actor)
+                yield _revised(old, workload_apply.revise(old, each), now, actor)
             case Pool(name=name):
                 before = pools.applied(world, name)
                 words = tuple(differences.pool_differences(before, each))
@@ -215,7 +216,7 @@ def _revised(old: Workload | None, new: Workload, now: Instant, actor: str, note
     outcome = "created" if old is None else "unchanged" if new is old else "changed"
     words = differences.differences(old, new) if old is not None and new is not old else []
     words = [note, *words] if note and words else words
-    applied = shapes.Applied(new.name, revise.kind(new.shape), outcome, new.version, words)
+    applied = shapes.Applied(new.name, workload_apply.kind(new.shape), outcome, new.version, words)
     event = WorkloadApplied(at=now, workload=new, actor=actor, changes=tuple(words))
     return Change(applied, None if new is old else event)
 
@@ -269,7 +270,7 @@ async def delete_workload(edge: ThisEdge, actor: ThisActor, name: str) -> Respon
     async with edge.writing:
         old = edge.own.workload(name)
         await edge.tell(WorkloadDeleted(at=edge.plane.now(), workload=name, actor=actor))
-    return give(shapes.Applied(name, revise.kind(old.shape), "deleted", old.version))
+    return give(shapes.Applied(name, workload_apply.kind(old.shape), "deleted", old.version))
 
 
 @router.post(
@@ -278,7 +279,7 @@ async def delete_workload(edge: ThisEdge, actor: ThisActor, name: str) -> Respon
     **gives(shapes.Applied, "when it is journalled", 404, 409),
 )
 async def scale(edge: ThisEdge, actor: ThisActor, name: str, body: Scale) -> Response:
-    return give(await changed(edge, actor, name, lambda old: revise.scaled(old, body.count)))
+    return give(await changed(edge, actor, name, lambda old: workload_apply.scaled(old, body.count)))
 
 
 @heard.post(
@@ -316,14 +317,14 @@ def _heard(workload: Workload, said: Iterable[Signal]) -> str:
     **gives(shapes.Applied, "when it is journalled", 404),
 )
 async def pause(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
-    return give(await changed(edge, actor, name, lambda old: revise.paused(old, True)))
+    return give(await changed(edge, actor, name, lambda old: workload_apply.paused(old, True)))
 
 
 @router.post(
     "/workloads/{name}/resume", summary="Run it again", **gives(shapes.Applied, "when it is journalled", 404)
 )
 async def resume(edge: ThisEdge, actor: ThisActor, name: str) -> Response:
-    return give(await changed(edge, actor, name, lambda old: revise.paused(old, False)))
+    return give(await changed(edge, actor, name, lambda old: workload_apply.paused(old, False)))
 
 
 async def changed(

@@ -159,7 +159,7 @@ def report(api: "Client", json: Json = False) -> None:
         say.raw(body)
         return
     from holdfast.cli import client, look, tables_keys
-    from holdfast.core.gateway.zombie import Row
+    from holdfast.core.gateway.key_audit.audit import Row
 
     found = client.read(body, list[Row])
     look.show(tables_keys.report(found) if found else "no keys")

@@ -67,8 +67,8 @@ async def _replay(url: str) -> "tuple[Replay, list[Difference]]":
 async def _beginning(store: "SqlStore") -> "Replay":
     """All of it, or what is left since the oldest snapshot."""
     from holdfast.adapters.stores.store import Pruned
-    from holdfast.core import snapshot
     from holdfast.core.replay import Replay
+    from holdfast.core.state import snapshot
     from holdfast.model.world import World
 
     try:
@@ -131,6 +131,6 @@ def _print(done: "Replay", found: "list[Difference]", limit: int) -> None:
 
 
 def _told(action: "Action") -> str:
-    from holdfast.core.tell import say_action
+    from holdfast.core.explain.history import say_action
 
     return "  ".join(say_action(action, action.why))

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from holdfast.cli import look
 from holdfast.cli.rows import Rows
-from holdfast.core.gateway.zombie import Row
+from holdfast.core.gateway.key_audit.audit import Row
 from holdfast.model.gateway import GLOBAL, Grade, Limits, scope_of_key
 
 UNLIMITED = "none"

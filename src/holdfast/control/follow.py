@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from holdfast.core import fold, snapshot
+from holdfast.core.state import fold, snapshot
 from holdfast.model.plan import Plan
 from holdfast.model.units import Instant
 from holdfast.model.world import World

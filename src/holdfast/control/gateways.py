@@ -1,8 +1,8 @@
 """The leader's side of the gateways: it lends them quota, and hears from them how it goes.
 
-What may be lent is decided by `core.gateway.lender`, which lives for one term. Of a budget, a slice is
-written down before the answer that lends it leaves, one question after the other, so that no slice rides on a
-line that is not written yet.
+What may be lent is decided by `core.gateway.quota.leader_broker`, which lives for one term. Of a budget, a
+slice is written down before the answer that lends it leaves, one question after the other, so that no slice
+rides on a line that is not written yet.
 
 We answer only while the leadership is surely ours: whoever leads next counts on that.
 """
@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from holdfast.control.term import Over, Term
-from holdfast.core.gateway.lease import Ask, Grants
-from holdfast.core.gateway.lender import Lender
-from holdfast.core.gateway.zombie import Row, found_out
-from holdfast.core.signals import true
+from holdfast.core.gateway.key_audit.audit import Row, found_out
+from holdfast.core.gateway.quota.broker import Ask, Grants
+from holdfast.core.gateway.quota.leader_broker import Lender
+from holdfast.core.scaling.load_signals import true
 from holdfast.model.event import BudgetDrawn
 from holdfast.model.gateway import Grade, Key
 from holdfast.wire.gateway import LoadTold, signals

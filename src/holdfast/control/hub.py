@@ -29,7 +29,7 @@ from holdfast.control.probe_answers import ProbeAnswers
 from holdfast.control.session import Gone, Session
 from holdfast.control.strangers import Strangers
 from holdfast.control.term import Term
-from holdfast.core.desired import desired_set, events_of
+from holdfast.core.agent.desired_set import desired_set, events_of
 from holdfast.model import event as ev
 from holdfast.model.node import JOINED, Answer
 from holdfast.model.units import MINUTE, NEVER, Instant

@@ -4,7 +4,7 @@ A key proves who a node is, not that what it reports is true. So each message is
 event, and what is dropped is logged, counted and never journalled:
 
 - A node speaks for its own replicas only. Otherwise one node could declare the exclusive replica of another
-  ended, and a second copy would start beside the first. `core.fold_events` checks the same again, for
+  ended, and a second copy would start beside the first. `core.state.fold_events` checks the same again, for
   journals of older versions and as a second line.
 - The port of a replica is one of those that agents allot: gateways send requests there.
 - Texts are cut and findings are bounded in number, so that one node cannot fill the journal and the memory of
@@ -26,7 +26,7 @@ import structlog
 from msgspec.structs import replace
 
 from holdfast.control.metrics import Metrics
-from holdfast.core.node import Report
+from holdfast.core.agent.machine import Report
 from holdfast.model.finding import Finding
 from holdfast.model.units import Instant
 from holdfast.model.world import World

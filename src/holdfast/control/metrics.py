@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from holdfast.core import money
-from holdfast.core.desired import is_ready
-from holdfast.core.seats import by_load, settled
+from holdfast.core.agent.desired_set import is_ready
+from holdfast.core.cost import budgets
+from holdfast.core.workloads.slots import by_load, settled
 from holdfast.model.action import DeclareLate
 from holdfast.model.event import NodeJudged, NodeTerminated
 from holdfast.model.node import Node
@@ -268,8 +268,8 @@ def _size(world: World, name: str) -> tuple[int, int]:
 
 def _money(world: World, now: Instant) -> Iterator[Metric]:
     pools = [*dict.fromkeys((*world.pools, *world.accounts))]
-    hour = {(name,): money.rate(world, (name,)) / MICRO for name in pools}
-    month = {(name,): money.spent_in_month(world, (name,), now) / MICRO for name in pools}
+    hour = {(name,): budgets.rate(world, (name,)) / MICRO for name in pools}
+    month = {(name,): budgets.spent_in_month(world, (name,), now) / MICRO for name in pools}
     yield _family("holdfast_cost_dollars_per_hour", "What the nodes of a pool cost an hour.", ["pool"], hour)
     text = "What a pool has cost this calendar month, by UTC."
     yield _family("holdfast_cost_dollars_this_month", text, ["pool"], month)

@@ -33,9 +33,9 @@ from holdfast.control.session import Gone, Session
 from holdfast.control.term import Over, Term
 from holdfast.control.together import together
 from holdfast.control.trial import ForALook
-from holdfast.core.demand import Ears
-from holdfast.core.detect import Senses
-from holdfast.core.tell import workload_of
+from holdfast.core.explain.history import workload_of
+from holdfast.core.health.detect import Senses
+from holdfast.core.scaling.demand import Ears
 from holdfast.core.turn import Mind
 from holdfast.model.event import Event, NodeTerminated
 from holdfast.model.node import JOINED

@@ -30,7 +30,7 @@ import structlog
 from holdfast.control.follow import Follower
 from holdfast.control.metrics import Metrics
 from holdfast.control.together import together
-from holdfast.core import books, snapshot
+from holdfast.core.state import accounts, snapshot
 from holdfast.core.turn import Append, Mind, Perform, Send, resume, turn
 from holdfast.model.action import PromoteStandby
 from holdfast.model.event import Event, LeaderChanged, NodeJudged, PolicyApplied, ReplicaReady
@@ -132,7 +132,7 @@ class Term:
         self.hands: Hands
         self.on_append: Callable[[int], None] = lambda length: None
         self.policy = mind.world.policy  # as journalled: while a change is on its way, no lease is renewed
-        self.stepped_ms = books.stepped_ms(mind.world.leader, clock.era, clock.offset, seen)
+        self.stepped_ms = accounts.stepped_ms(mind.world.leader, clock.era, clock.offset, seen)
         self.began = False  # has its first turn been journalled?
         self.sound = True  # False: half a turn is in the world, and is being undone
         self._posts: list[Post] = []

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from holdfast.core.check_project import Held
-from holdfast.core.money import all_pools, settled
+from holdfast.core.check_quota import Held
+from holdfast.core.cost.budgets import all_pools, settled
 from holdfast.model import action as do
 from holdfast.model.market import OfferRecord, key_of
 from holdfast.model.node import COMING, JOINED, Fencing, NodeState

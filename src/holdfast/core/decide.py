@@ -16,39 +16,36 @@ node failure: `detect` judges it dead (an event); `fold` marks its replicas lost
 heirs, `fencing` waits where it must, `capacity` replaces the node.
 """
 
-from holdfast.core import (
-    ask,
+from holdfast.core.disruption import consolidate, migrate
+from holdfast.core.health import (
     brake,
-    capacity,
-    consolidate,
-    courses,
-    failover,
     fencing,
-    handover,
-    mixing,
+    peer_probes,
     repair,
-    seats,
 )
-from holdfast.core.draft import Draft
+from holdfast.core.plan.draft import Draft
+from holdfast.core.provisioning import pools
+from holdfast.core.spot import deadline_jobs, service_mix
+from holdfast.core.workloads import schedule, slots
 from holdfast.model.plan import Plan
 from holdfast.model.units import Instant
 from holdfast.model.world import World
 
 STAGES = (
-    seats.update,
+    slots.update,
     brake.update,
-    ask.questions,
+    peer_probes.questions,
     fencing.prove,
-    capacity.live_within_means,
-    capacity.take_notice,
+    pools.live_within_means,
+    pools.take_notice,
     repair.update,
-    courses.update,
-    failover.recover,
-    courses.shift,
-    handover.update,
-    mixing.update,
+    deadline_jobs.update,
+    schedule.recover,
+    deadline_jobs.shift,
+    migrate.update,
+    service_mix.update,
     consolidate.update,
-    capacity.update,
+    pools.update,
     brake.hold,
 )
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.core import check, fold
+from holdfast.core import check
 from holdfast.core.decide import decide
+from holdfast.core.state import fold
 from holdfast.core.turn import Entry
 from holdfast.model.action import Action
 from holdfast.model.plan import Plan

@@ -23,11 +23,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from holdfast.core import check, detect, fold
+from holdfast.core import check
+from holdfast.core.agent.desired_set import is_complete, members_of
 from holdfast.core.decide import decide
-from holdfast.core.demand import Ears
-from holdfast.core.desired import is_complete, members_of
-from holdfast.core.detect import Senses
+from holdfast.core.health import detect
+from holdfast.core.health.detect import Senses
+from holdfast.core.scaling.demand import Ears
+from holdfast.core.state import fold
 from holdfast.model import action as do
 from holdfast.model.event import Event, NodeJoined, NodeTerminated, PolicyApplied, ReplicaStarted
 from holdfast.model.node import JOINED, NodeState

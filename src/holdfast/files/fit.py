@@ -7,7 +7,7 @@ simulation is for; packing it here would refuse what runs.
 
 from collections.abc import Iterator
 
-from holdfast.core.packing import Bin
+from holdfast.core.placement.bin_packing import Bin
 from holdfast.files.problem import Problem
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources

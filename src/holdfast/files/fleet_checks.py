@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.dependencies import circle
+from holdfast.core.workloads.dependencies import circle
 from holdfast.files.fleet_forms import Kind, PoolFields, WorkloadFields
 from holdfast.files.problem import Problem
 from holdfast.files.scale_forms import ScaleForm

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from holdfast.core.revise import kind
+from holdfast.core.workloads.apply import kind
 from holdfast.files import scale_forms
 from holdfast.files.leaf import show_duration, show_memory
 from holdfast.files.mirror import default_of, plain

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from holdfast.core.gateway.in_force import InForce
+from holdfast.core.gateway.quota.limits_in_force import InForce
 from holdfast.gateway import settings
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import NotOurs, Unknown

@@ -18,7 +18,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from holdfast.core.gateway.prefix import blocks
+from holdfast.core.gateway.routing.prefix_affinity import blocks
 from holdfast.gateway import ask as asks
 from holdfast.gateway.paths import is_ambiguous, readings
 from holdfast.gateway.replies import Answer

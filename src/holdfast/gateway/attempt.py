@@ -6,7 +6,7 @@ tells its exchange that it may win, was turned down, or failed.
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.routing.endpoints import Replica
 from holdfast.gateway.continued import Rest
 from holdfast.gateway.sse import Events
 from holdfast.gateway.up import Up

@@ -9,7 +9,7 @@ import asyncio
 import msgspec
 import structlog
 
-from holdfast.core.gateway.lease import Ask, Grants
+from holdfast.core.gateway.quota.broker import Ask, Grants
 from holdfast.gateway import messages
 from holdfast.gateway.link import Link
 from holdfast.gateway.plane import Away, ControlPlane, Denied

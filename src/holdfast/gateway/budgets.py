@@ -1,10 +1,10 @@
 """What is drawn of budgets that do not come back, over restarts; and how full limits a minute were.
 
 A slice of a budget is written down before it is lent: after a crash it counts as spent. Of limits a minute
-tranches are, as a leader journals them (`core.gateway.lender`): a keeper that did not end by itself may have
-workers that still hold leases of it, and the next one takes all that was written for lent. One that ended
-writes down how full its buckets are, and by the clock of the wall when that was: else each restart would be
-worth a burst.
+tranches are, as a leader journals them (`core.gateway.quota.leader_broker`): a keeper that did not end by
+itself may have workers that still hold leases of it, and the next one takes all that was written for lent.
+One that ended writes down how full its buckets are, and by the clock of the wall when that was: else each
+restart would be worth a burst.
 """
 
 from pathlib import Path

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.routing.endpoints import Replica
 from holdfast.gateway.service import Service
 from holdfast.gateway.target import Target
 from holdfast.gateway.up import Up, idle_connection

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.routing.endpoints import Replica
 
 if TYPE_CHECKING:
     from holdfast.gateway.service import Service

@@ -1,18 +1,18 @@
 """One request from its arrival to its end, in bytes: what is sent to a replica, and what to the client.
 
-When what is done, and what happens when something fails, is `core.gateway.course`. A `Try` is the request at
-one replica. Whatever ends it, `_end` is reached once: it closes the course, and counts.
+When what is done, and what happens when something fails, is `core.gateway.request.lifecycle`. A `Try` is the
+request at one replica. Whatever ends it, `_end` is reached once: it closes the course, and counts.
 """
 
 import zlib
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.course import Course
-from holdfast.core.gateway.estimate import LEARN_ALL, LEARN_EVERY
-from holdfast.core.gateway.purse import Short
-from holdfast.core.gateway.quota import Refusal
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.zombie import Seen
+from holdfast.core.gateway.key_audit.audit import Seen
+from holdfast.core.gateway.quota.limits import Refusal
+from holdfast.core.gateway.quota.local_quota import Short
+from holdfast.core.gateway.request.lifecycle import Course
+from holdfast.core.gateway.request.token_estimate import LEARN_ALL, LEARN_EVERY
+from holdfast.core.gateway.routing.endpoints import Replica
 from holdfast.gateway import ask as asks
 from holdfast.gateway import heads, replies
 from holdfast.gateway.attempt import Try

@@ -1,8 +1,8 @@
 """A closer look at one request in some: was its answer one that came before, and what of tools?
 
-Whoever looks for keys that work for nobody wants to know (`core.gateway.signs`). A share says as much as all
-of them, so most requests pay nothing for it. The text of a stream is hashed as it goes by; of a whole answer
-its length and its end, which tell two of them apart well enough.
+Whoever looks for keys that work for nobody wants to know (`core.gateway.key_audit.indicators`). A share says
+as much as all of them, so most requests pay nothing for it. The text of a stream is hashed as it goes by; of
+a whole answer its length and its end, which tell two of them apart well enough.
 """
 
 import zlib

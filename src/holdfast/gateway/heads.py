@@ -3,7 +3,7 @@ is passed on to another."""
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.quota import Standing
+from holdfast.core.gateway.quota.limits import Standing
 from holdfast.gateway import replies
 
 if TYPE_CHECKING:

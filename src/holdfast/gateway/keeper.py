@@ -17,9 +17,9 @@ from pathlib import Path
 import structlog
 
 from holdfast.adapters.clock import HostClock
-from holdfast.core.gateway.lease import LAPSE_S as QUIET_S
-from holdfast.core.gateway.lease import Ask, Broker
-from holdfast.core.gateway.lender import CLAMP_SHARE
+from holdfast.core.gateway.quota.broker import LAPSE_S as QUIET_S
+from holdfast.core.gateway.quota.broker import Ask, Broker
+from holdfast.core.gateway.quota.leader_broker import CLAMP_SHARE
 from holdfast.gateway import messages, settings, socket_file
 from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.counts import Counted, of_the_ended

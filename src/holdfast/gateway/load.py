@@ -10,7 +10,7 @@ import socket
 
 import msgspec
 
-from holdfast.core.gateway.zombie import Row
+from holdfast.core.gateway.key_audit.audit import Row
 from holdfast.gateway.counts import Counted, ServiceCounted
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.plane import Away, ControlPlane, Denied

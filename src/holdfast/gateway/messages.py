@@ -2,9 +2,9 @@
 
 import msgspec
 
-from holdfast.core.gateway.lease import Ask, Grants
-from holdfast.core.gateway.told import Load, Went
-from holdfast.core.gateway.zombie import Seen
+from holdfast.core.gateway.key_audit.audit import Seen
+from holdfast.core.gateway.quota.broker import Ask, Grants
+from holdfast.core.gateway.routing.updates import Load, Went
 from holdfast.gateway.counts import Counted
 from holdfast.gateway.settings import MIB
 from holdfast.gateway.settings import Service as ServiceSettings

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from holdfast.core.gateway.tries import upper_end
+from holdfast.core.gateway.routing.retry_budget import upper_end
 from holdfast.gateway.counts import ModelCounted, ServiceCounted, added, model_sum
 from holdfast.model.units import SECOND
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.gateway.quota import Refusal
+from holdfast.core.gateway.quota.limits import Refusal
 
 REASONS: dict[int, bytes] = {
     200: b"OK",

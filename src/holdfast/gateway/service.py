@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.gateway.hold import Hold
-from holdfast.core.gateway.picker import NOBODY, Pool
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.served import Served
-from holdfast.core.gateway.told import ReplicaSpec
-from holdfast.core.gateway.tries import Spread, Tries
+from holdfast.core.gateway.request.service import Served
+from holdfast.core.gateway.routing.balancer import NOBODY, Pool
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.fair_queue import Hold
+from holdfast.core.gateway.routing.retry_budget import Spread, Tries
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 from holdfast.gateway.settings import Hold as HoldSettings
 from holdfast.gateway.settings import Service as ServiceSettings
 from holdfast.gateway.shapes import Usage

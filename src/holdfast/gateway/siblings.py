@@ -7,9 +7,9 @@ has in flight; the keeper passes it on. Nobody waits for it: what is heard late 
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.picker import summed
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.told import Load, Went
+from holdfast.core.gateway.routing.balancer import summed
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.updates import Load, Went
 from holdfast.gateway.messages import Shared, Sharing
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import httptools
 
-from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.routing.endpoints import Replica
 from holdfast.gateway.again import Again, again
 
 HEAD_MAX = 65_536

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from holdfast.core.gateway.lender import CLAMP_SHARE
-from holdfast.core.gateway.zombie import Row, Watch
+from holdfast.core.gateway.key_audit.audit import Row, Watch
+from holdfast.core.gateway.quota.leader_broker import CLAMP_SHARE
 from holdfast.gateway.keyring import NotOurs, write_whole
 from holdfast.gateway.messages import SawOne
 from holdfast.model.gateway import Grade, Key

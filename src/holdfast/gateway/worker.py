@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.adapters.clock import HostClock
-from holdfast.core.gateway.bucket import Bucket
-from holdfast.core.gateway.estimate import Estimator
-from holdfast.core.gateway.purse import Purse, Short
+from holdfast.core.gateway.quota.local_quota import Purse, Short
+from holdfast.core.gateway.quota.token_bucket import Bucket
+from holdfast.core.gateway.request.token_estimate import Estimator
 from holdfast.gateway import messages, settings
 from holdfast.gateway.addresses import Addresses
 from holdfast.gateway.admit import refused_at_head

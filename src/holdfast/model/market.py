@@ -2,8 +2,8 @@
 one service.
 
 Counts are sums that fade: each is worth half after `HALF_LIFE_MS`, and all refer to the instant `at`. Nothing
-here is an estimate; `core.remember` writes records and reads them. A record goes into snapshots, so it is
-small: at most about 500 bytes.
+here is an estimate; `core.market.offer_history` writes records and reads them. A record goes into snapshots,
+so it is small: at most about 500 bytes.
 """
 
 import msgspec

@@ -119,7 +119,7 @@ class Node(msgspec.Struct, frozen=True):
     retry_at: Instant = 0  # not before this is a failed request about it made again
     standby: bool = False
     by_hand: bool = False  # an operator put it into this state
-    releasing: bool = False  # it is well, and drained only to be released: see `core.consolidate`
+    releasing: bool = False  # it is well, and drained only to be released: see `core.disruption.consolidate`
     address: str = ""  # where its peers and clients reach it
     probe_port: int = 0
     hedge: str = ""  # the node that was asked for as well: the first one ready stays
@@ -132,7 +132,7 @@ class Node(msgspec.Struct, frozen=True):
     boot: str = ""
     limits: LimitedBy = LimitedBy.UNKNOWN
     isolation: Isolation = Isolation.UNKNOWN
-    kept_at: Instant = 0  # since then the brake is narrowed to it and others: see `core.brake`
+    kept_at: Instant = 0  # since then the brake is narrowed to it and others: see `core.health.brake`
 
     @property
     def may_queue(self) -> bool:

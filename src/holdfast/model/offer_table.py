@@ -1,8 +1,8 @@
 """All offers and what is remembered of them, as columns: one row an offer.
 
 Choosing where to launch asks the same of hundreds of offers at once, as placement asks nodes (`model.room`).
-The columns are an index of the world: `fold` notes what has changed, and `core.offers` brings the rows up to
-date when somebody asks, so that a journal full of news is replayed without it.
+The columns are an index of the world: `fold` notes what has changed, and `core.market.offers` brings the rows
+up to date when somebody asks, so that a journal full of news is replayed without it.
 """
 
 from typing import TypeVar
@@ -23,7 +23,7 @@ Bools = NDArray[np.bool_]
 _Kind = TypeVar("_Kind", np.int64, np.float64, np.bool_)
 
 FIRST_ROWS = 64
-HYPOTHESES = 25  # of how an offer comes and goes: the grid of `core.remember`
+HYPOTHESES = 25  # of how an offer comes and goes: the grid of `core.market.offer_history`
 
 SUMS = ("came_up", "failed", "hoped", "losses", "served_ms")
 INTS = (

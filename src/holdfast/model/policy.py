@@ -80,7 +80,9 @@ class BrakePolicy(msgspec.Struct, frozen=True):
 class RepairPolicy(msgspec.Struct, frozen=True):
     flaps_max: int = 4  # returns from suspicion within `flap_window_ms`
     flap_window_ms: Millis = 15 * MINUTE
-    gray_failures: int = 3  # replicas of different slots that failed here and run elsewhere: see `core.gray`
+    gray_failures: int = (
+        3  # replicas of different slots that failed here and run elsewhere: see `core.health.gray_failures`
+    )
     gray_window_ms: Millis = 15 * MINUTE  # so old are its failures at most; and so long the finding stands
     watch_ms: Millis = 30 * MINUTE  # a watched node without news is healthy again
     drain_ms: Millis = 5 * MINUTE

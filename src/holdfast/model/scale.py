@@ -28,7 +28,7 @@ AVERAGED = frozenset({Signal.CPU, Signal.GPU})
 
 
 class ScalePolicy(enum.StrEnum):
-    """By which rule a service is sized; `core.scaling` has them."""
+    """By which rule a service is sized; `core.scaling.replica_count` has them."""
 
     FORECAST = "forecast"  # enough for what may come before more could be ready
     TARGET_TRACKING = "target tracking"  # as many as bring what is used to a share of them

@@ -1,8 +1,8 @@
 """All that the control plane knows: a mutable holder of frozen entries, with the indexes that decisions ask
 for.
 
-Only `core.fold` writes it. Copying a map of 100,000 entries costs milliseconds, swapping one entry a fraction
-of a microsecond; so the entries are frozen and the holder is not.
+Only `core.state.fold` writes it. Copying a map of 100,000 entries costs milliseconds, swapping one entry a
+fraction of a microsecond; so the entries are frozen and the holder is not.
 """
 
 import msgspec
@@ -128,5 +128,7 @@ class World:
         self.serving: dict[str, tuple[int, int]] = {}  # pool -> how many are not, and the sum of joined_at
         self.of_priority: dict[int, Names] = {}  # workloads
         self.room = Room()
-        self.market = Table()  # all offers side by side; ask `core.offers.listed`, which brings it up to date
+        self.market = (
+            Table()
+        )  # all offers side by side; ask `core.market.offers.listed`, which brings it up to date
         self.agenda = Agenda()

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.node import Brief, Wanted
+from holdfast.core.agent.machine import Brief, Wanted
 from holdfast.model.event import Ended
 from holdfast.model.node import Fencing, Isolation, LimitedBy
 from holdfast.model.units import Instant, Millis

@@ -24,7 +24,7 @@ class Leadership(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The world after the first `length` entries of the journal, as `core.snapshot` writes it."""
+    """The world after the first `length` entries of the journal, as `core.state.snapshot` writes it."""
 
     length: int
     body: bytes

@@ -7,7 +7,7 @@ square root of the fleet, once the fleet is large: sharing standbys between work
 
 Refused: the binomial that others use (it needs the fleet's size as well as its rate, and agrees to the third
 digit); standbys for a whole failure domain (those failures come together and are no Poisson: spreading
-replicas over domains is the answer, and `core.redundancy` weighs it).
+replicas over domains is the answer, and `core.workloads.redundancy` weighs it).
 
 Where the numbers come from: the fleet's own measured rate and boot time. With one published rate of 0.0012
 failures per machine-day and a day to replace, the rule gives that fleet's published table: 2, 2, 3 and 4 for

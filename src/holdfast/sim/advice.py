@@ -1,10 +1,10 @@
 """How many copies would a promise take, by the rates that a scenario states, and do its runs bear that out?
 
-The rule: `core.redundancy` works it out for given rates, times and domains, as it does in a live fleet. There
-they are measured and a prior stands in for what was not seen yet; a scenario states them (`mtbf`,
-`preempt_every`, `domain_mtbf`, the boot of a provider), so no prior is asked. A scenario that states none is
-asked what its runs showed. Domains are the zones that the pools really have: whatever a workload is spread
-over within them, a zone fails as a whole.
+The rule: `core.workloads.redundancy` works it out for given rates, times and domains, as it does in a live
+fleet. There they are measured and a prior stands in for what was not seen yet; a scenario states them
+(`mtbf`, `preempt_every`, `domain_mtbf`, the boot of a provider), so no prior is asked. A scenario that states
+none is asked what its runs showed. Domains are the zones that the pools really have: whatever a workload is
+spread over within them, a zone fails as a whole.
 
 How long a lost copy is away is read off the fleet as well. Nodes that are there and have room take over (they
 count as warm ones that cost nothing more); else a node is launched; where none can be, the lost one is waited
@@ -25,8 +25,9 @@ import math
 
 import msgspec
 
-from holdfast.core import placement, redundancy, redundancy_of
-from holdfast.core.packing import Bin
+from holdfast.core.placement import placement
+from holdfast.core.placement.bin_packing import Bin
+from holdfast.core.workloads import redundancy, redundancy_inputs
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.replica import LIVE, Phase, Role
 from holdfast.model.units import HOUR, Millis, many
@@ -68,7 +69,7 @@ def _advice(sim: Simulation, world: World, workload: Workload, results: list[Res
     offers = tuple(offer for setup in setups for offer in _suiting(workload, setup.pool))
     if not offers:
         return "no pool has nodes that suit it"
-    domains, free = redundancy_of.domains_of(workload, offers), _free_nodes(world, workload)
+    domains, free = redundancy_inputs.domains_of(workload, offers), _free_nodes(world, workload)
     readings = _stated(sim.scenario, workload, setups, domains, results)
     if not any(one.rates.node_failures_per_hour + one.rates.domain_failures_per_hour for one in readings):
         return "no node that suits it ever fails here; give its pools an mtbf to see what its target takes"

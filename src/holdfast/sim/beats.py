@@ -16,7 +16,7 @@ as heard by us, or its lease would end while we believe it renewed.
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.core.silence import MANY, Beats
+from holdfast.core.health.heartbeats import MANY, Beats
 from holdfast.model.units import NEVER, Instant, Millis
 from holdfast.sim.scenario import NetworkTraits
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.core.books import stepped_ms
-from holdfast.core.desired import desired_set, events_of
-from holdfast.core.node import Report
+from holdfast.core.agent.desired_set import desired_set, events_of
+from holdfast.core.agent.machine import Report
+from holdfast.core.state.accounts import stepped_ms
 from holdfast.core.turn import Append, Entry, Mind, Perform, Send, resume, turn
 from holdfast.model import action as do
 from holdfast.model import event as ev

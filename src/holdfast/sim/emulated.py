@@ -10,7 +10,7 @@ from typing import cast
 
 import msgspec
 
-from holdfast.core.node import Do, Instruction, NodeMachine
+from holdfast.core.agent.machine import Do, Instruction, NodeMachine
 from holdfast.model.event import Ended
 from holdfast.model.node import Answer, Fencing
 from holdfast.model.place import Place

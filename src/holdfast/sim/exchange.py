@@ -1,8 +1,8 @@
 """One simulated request from its arrival to its end, at one gateway, without bytes.
 
-What is done when is `core.gateway.course`, the same as in the gateway that serves; here is what its steps are
-in simulated time, and who looks on: the checks, the tallies and the teller of the story. Times are seconds,
-as the core has them.
+What is done when is `core.gateway.request.lifecycle`, the same as in the gateway that serves; here is what
+its steps are in simulated time, and who looks on: the checks, the tallies and the teller of the story. Times
+are seconds, as the core has them.
 
 Whatever ends it, `_end` is reached once, and it is counted as answered, as refused with a reason, or as cut
 after its first content.
@@ -11,12 +11,12 @@ after its first content.
 import enum
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.gateway.course import Course
-from holdfast.core.gateway.estimate import LEARN_ALL, LEARN_EVERY
-from holdfast.core.gateway.purse import Short
-from holdfast.core.gateway.quota import Refusal
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.served import Served
+from holdfast.core.gateway.quota.limits import Refusal
+from holdfast.core.gateway.quota.local_quota import Short
+from holdfast.core.gateway.request.lifecycle import Course
+from holdfast.core.gateway.request.service import Served
+from holdfast.core.gateway.request.token_estimate import LEARN_ALL, LEARN_EVERY
+from holdfast.core.gateway.routing.endpoints import Replica
 from holdfast.model.gateway import Key
 from holdfast.model.units import SECOND
 from holdfast.sim.requests import Want

@@ -1,7 +1,7 @@
 """All simulated machines, and everything that happens on them.
 
-The agents are the real thing (`core.node.NodeMachine`); here are only their hands: starting and stopping
-simulated processes, sending messages that may be lost, and dying.
+The agents are the real thing (`core.agent.machine.NodeMachine`); here are only their hands: starting and
+stopping simulated processes, sending messages that may be lost, and dying.
 """
 
 import random
@@ -9,7 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from holdfast.core.node import DesiredSet, Do, Instruction, NodeMachine
+from holdfast.core.agent.machine import (
+    DesiredSet,
+    Do,
+    Instruction,
+    NodeMachine,
+)
 from holdfast.model.action import LaunchNode
 from holdfast.model.event import Ended
 from holdfast.model.node import Answer, Fencing

@@ -8,9 +8,9 @@ was last told. It tells how it goes every few seconds, and at once when somebody
 import random
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.estimate import Estimator
-from holdfast.core.gateway.lease import Grants
-from holdfast.core.gateway.purse import Purse, Short
+from holdfast.core.gateway.quota.broker import Grants
+from holdfast.core.gateway.quota.local_quota import Purse, Short
+from holdfast.core.gateway.request.token_estimate import Estimator
 from holdfast.model.gateway import scope_of_key
 from holdfast.model.units import SECOND, Instant, Millis
 from holdfast.sim.exchange import Exchange

@@ -1,18 +1,19 @@
 """A service as a simulated gateway sees it: its replicas, who waits for them, and how it goes.
 
-How replicas, the hold and the budgets are used is `core.gateway.served`, as in the gateway that serves. What
-is here beside that is what a gateway's shell has: idle connections, counters, and words about what changed.
+How replicas, the hold and the budgets are used is `core.gateway.request.service`, as in the gateway that
+serves. What is here beside that is what a gateway's shell has: idle connections, counters, and words about
+what changed.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.gateway.course import Course
-from holdfast.core.gateway.hold import Hold
-from holdfast.core.gateway.picker import NOBODY, Pool
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.served import Served
-from holdfast.core.gateway.told import ReplicaSpec
-from holdfast.core.gateway.tries import Tries
+from holdfast.core.gateway.request.lifecycle import Course
+from holdfast.core.gateway.request.service import Served
+from holdfast.core.gateway.routing.balancer import NOBODY, Pool
+from holdfast.core.gateway.routing.endpoints import Replica
+from holdfast.core.gateway.routing.fair_queue import Hold
+from holdfast.core.gateway.routing.retry_budget import Tries
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 from holdfast.model.units import SECOND, Millis
 from holdfast.sim.scenario import GatewayTraits
 from holdfast.wire.gateway import ServiceLoad

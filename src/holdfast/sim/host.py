@@ -1,7 +1,7 @@
 """A simulated machine: its agent (the real state machine), its shims, its processes, and what is wrong with
 it."""
 
-from holdfast.core.node import NodeMachine
+from holdfast.core.agent.machine import NodeMachine
 from holdfast.model.action import LaunchNode
 from holdfast.model.node import Answer, Fencing
 from holdfast.model.units import Instant

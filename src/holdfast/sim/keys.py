@@ -8,9 +8,9 @@ all gateways. Habits survive their gateway, as on a disk.
 import zlib
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.grades import worse
-from holdfast.core.gateway.lender import clamp
-from holdfast.core.gateway.zombie import Row, Seen, Watch
+from holdfast.core.gateway.key_audit.audit import Row, Seen, Watch
+from holdfast.core.gateway.key_audit.enforcement import worse
+from holdfast.core.gateway.quota.leader_broker import clamp
 from holdfast.model.gateway import Grade, Key
 from holdfast.model.units import MINUTE, Instant, Millis
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core import money
+from holdfast.core.cost import budgets as budget_rules
 from holdfast.model import event as ev
 from holdfast.model.action import LaunchNode, TerminateNode
 from holdfast.model.market import key_of
@@ -226,7 +226,7 @@ def _has_room(
     rate += sum(offer.price_micro_usd for pool, offer in new if pool.name in names)
     if budget.hour_micro_usd is not None and rate > budget.hour_micro_usd:
         return False
-    spent = money.spent_in_month(world, tuple(names), now)
+    spent = budget_rules.spent_in_month(world, tuple(names), now)
     return budget.month_micro_usd is None or spent + rate <= budget.month_micro_usd
 
 

@@ -7,7 +7,7 @@ state that nobody ends, a brake that nobody lets go. Each is a small thing that 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.core import brake
+from holdfast.core.health import brake
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.policy import Policy
 from holdfast.model.replica import LIVE, Replica, State

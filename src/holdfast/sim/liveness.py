@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from holdfast.core import placement, preempt, seats, timeouts
-from holdfast.core.check_project import Held
-from holdfast.core.packing import Apart, Bin, Bins
+from holdfast.core import timeouts
+from holdfast.core.check_quota import Held
+from holdfast.core.placement import placement, preempt
+from holdfast.core.placement.bin_packing import Apart, Bin, Bins
+from holdfast.core.workloads import slots as workload_slots
 from holdfast.model.market import key_of
 from holdfast.model.node import COMING
 from holdfast.model.pool import Offer, Pool
@@ -77,7 +79,7 @@ def _work_unmet(sim: "Simulation", world: World, workload: Workload, now: Instan
 
 def _seats_unmet(world: World, workload: Workload, slots: list[Slot]) -> list[str]:
     """Does it have the seats that were asked for?"""
-    if not seats.may_start(world, workload):
+    if not workload_slots.may_start(world, workload):
         return []
     active = [slot for slot in slots if slot.role is Role.ACTIVE and slot.phase is not Phase.CLOSED]
     least = _wanted(world, workload) if isinstance(workload.shape, Service | Sweep) else 1
@@ -146,7 +148,7 @@ def _excuse(sim: "Simulation", world: World, workload: Workload, slot: Slot, now
         return "its program fails by itself"
     if slot.down_since > now - A_MOMENT_MS:
         return "it went down a moment ago"
-    if not seats.may_start(world, workload):
+    if not workload_slots.may_start(world, workload):
         return "it waits for another workload"
     parallel = getattr(workload.shape, "parallel", 0)
     if parallel and len(world.held.get(workload.name, ())) >= parallel:

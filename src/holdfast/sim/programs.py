@@ -7,7 +7,7 @@ checkpoint.
 
 import msgspec
 
-from holdfast.core.node import Wanted
+from holdfast.core.agent.machine import Wanted
 from holdfast.model.replica import Role
 from holdfast.model.units import Instant, Millis
 from holdfast.model.workload import Training, Workload

@@ -9,8 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from holdfast.core import check
-from holdfast.core.gray import GRAY
-from holdfast.core.node import DesiredSet, Report
+from holdfast.core.agent.machine import DesiredSet, Report
+from holdfast.core.health.gray_failures import GRAY
 from holdfast.core.turn import Entry, Mind
 from holdfast.model import event as ev
 from holdfast.model.action import LaunchNode, RaiseFinding, ResetNode, TerminateNode

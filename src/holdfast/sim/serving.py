@@ -10,7 +10,7 @@ hundred thousand of them take seconds; what was said in between follows from the
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.routing.endpoints import Replica
 from holdfast.model.units import NEVER, SECOND, Instant, Millis
 from holdfast.sim.fleet import SLOW_SPEED
 from holdfast.sim.host import Host

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Callable, Iterator, Mapping
 
-from holdfast.core.tell import lines
+from holdfast.core.explain.history import lines
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
 from holdfast.model.told import VERDICT, Told

@@ -1,10 +1,10 @@
 """The transcript: what happened and what was decided, in lines a person can read.
 
-The words are those of the history (`core.tell`); a transcript is read from end to end, so it leaves out what
-shows in a later line, and what was just said.
+The words are those of the history (`core.explain.history`); a transcript is read from end to end, so it
+leaves out what shows in a later line, and what was just said.
 """
 
-from holdfast.core.tell import BOOKKEEPING, say_action, tell_event
+from holdfast.core.explain.history import BOOKKEEPING, say_action, tell_event
 from holdfast.core.turn import Entry
 from holdfast.model import action as do
 from holdfast.model import event as ev

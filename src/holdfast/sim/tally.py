@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 
-from holdfast.core.gateway.tries import Spread
+from holdfast.core.gateway.routing.retry_budget import Spread
 from holdfast.model.units import SECOND, Millis, many, seconds
 
 

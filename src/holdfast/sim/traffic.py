@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.gateway import fronted
-from holdfast.core.gateway.lease import Ask, Grants
-from holdfast.core.gateway.lender import Lender
-from holdfast.core.gateway.told import ReplicaSpec
-from holdfast.core.gateway.zombie import Row, found_out
+from holdfast.core.gateway.key_audit.audit import Row, found_out
+from holdfast.core.gateway.quota.broker import Ask, Grants
+from holdfast.core.gateway.quota.leader_broker import Lender
+from holdfast.core.gateway.request import endpoints_of
+from holdfast.core.gateway.routing.updates import ReplicaSpec
 from holdfast.core.turn import Mind
 from holdfast.model import event as ev
 from holdfast.model.gateway import Key
@@ -150,9 +150,9 @@ class Traffic:
                 self._watch(front)
 
     def _told(self, world: World, name: str) -> tuple[tuple[ReplicaSpec, ...], tuple[str, ...]]:
-        staying = fronted.staying(fronted.ready(world, name))
+        staying = endpoints_of.staying(endpoints_of.ready(world, name))
         specs = tuple(self._spec(name, replica.id, node.id) for replica, node in staying)
-        return specs, tuple(fronted.leaving(world, name, {spec.id for spec in specs}))
+        return specs, tuple(endpoints_of.leaving(world, name, {spec.id for spec in specs}))
 
     def _spec(self, workload: str, replica: str, node: str) -> ReplicaSpec:
         shape = self.sim.fleet.workloads[workload].shape

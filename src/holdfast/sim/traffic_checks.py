@@ -8,11 +8,11 @@ request really used.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.grades import RESTORED_MS
-from holdfast.core.gateway.picker import Pool
-from holdfast.core.gateway.quota import scopes_of
-from holdfast.core.gateway.replicas import Replica
-from holdfast.core.gateway.zombie import HOLDS, Family, Judgement
+from holdfast.core.gateway.key_audit.audit import HOLDS, Family, Judgement
+from holdfast.core.gateway.key_audit.enforcement import RESTORED_MS
+from holdfast.core.gateway.quota.limits import scopes_of
+from holdfast.core.gateway.routing.balancer import Pool
+from holdfast.core.gateway.routing.endpoints import Replica
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.units import MINUTE, NEVER, SECOND, Instant, Millis, many, seconds
 

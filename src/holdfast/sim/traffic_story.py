@@ -6,7 +6,7 @@ its end with how often it happened.
 
 from typing import TYPE_CHECKING
 
-from holdfast.core.gateway.replicas import Replica
+from holdfast.core.gateway.routing.endpoints import Replica
 from holdfast.model.gateway import Grade, scope_of_key
 from holdfast.model.units import SECOND, Instant, Millis, many, seconds
 from holdfast.sim.exchange import End, Exchange

@@ -6,8 +6,8 @@ from math import inf
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.gateway.lease import Ask, Grant, Grants
-from holdfast.core.gateway.zombie import Row
+from holdfast.core.gateway.key_audit.audit import Row
+from holdfast.core.gateway.quota.broker import Ask, Grant, Grants
 from holdfast.model.scale import Signal
 
 NEVER_S = 1e12  # JSON has no infinity

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.gateway import in_force
+from holdfast.core.gateway.quota import limits_in_force
 from holdfast.core.spelling import did_you_mean, worth_comparing
 from holdfast.model.gateway import Grade, Key, Limits
 from holdfast.model.units import DAY, Instant
@@ -123,7 +123,9 @@ class KeyMade(msgspec.Struct):
     secret: str
 
 
-def shown(key: Key, grade: Grade | None = None, *, limits: in_force.InForce, fixed: bool = False) -> KeyShown:
+def shown(
+    key: Key, grade: Grade | None = None, *, limits: limits_in_force.InForce, fixed: bool = False
+) -> KeyShown:
     return KeyShown(
         id=key.id,
         owner=key.owner,
@@ -145,12 +147,12 @@ def check_names(
     wanted: KeyWanted, limits: Mapping[str, Limits], keys: Iterable[Key], served: Iterable[str]
 ) -> None:
     """NotKnown: its team has no limits, or nothing answers for one of its models."""
-    teams, models = in_force.teams(limits, keys), list(served)
+    teams, models = limits_in_force.teams(limits, keys), list(served)
     if wanted.team and not wanted.new_team and wanted.team not in teams:
         why = f"there is no team called {wanted.team}: nothing would be limited for it"
         raise NotKnown(why, _meant(wanted.team, teams, "team", "new_team"))
     for model in () if wanted.new_model else wanted.models:
-        if not in_force.is_served(model, models):
+        if not limits_in_force.is_served(model, models):
             why = f"no service answers for a model called {model}"
             raise NotKnown(why, _meant(model, models, "model", "new_model"))
 

@@ -17,7 +17,7 @@ alike. What they cannot both read is a new PROTOCOL number.
 
 import msgspec
 
-from holdfast.core.node import DesiredSet, Report
+from holdfast.core.agent.machine import DesiredSet, Report
 from holdfast.model.finding import Finding
 from holdfast.model.node import Answer
 from holdfast.model.place import Place

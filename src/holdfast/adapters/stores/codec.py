@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from holdfast.core.tell import lines
+from holdfast.core.explain.history import lines
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
 from holdfast.ports.errors import Denied, PortError

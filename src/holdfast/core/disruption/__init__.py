@@ -1,0 +1,1 @@
+"""Disruption: moving replicas without a gap, rebalancing, consolidation of under-used nodes."""

@@ -1,0 +1,1 @@
+"""Explanations: why things are as they are, what would help, the history in words, dry runs."""

@@ -1,0 +1,1 @@
+"""Audit of keys: usage that works for nobody, its indicators, what is done about it."""

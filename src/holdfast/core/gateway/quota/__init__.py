@@ -1,0 +1,1 @@
+"""Rate limits: token buckets, what the leader lends to gateways, and they to their workers."""

@@ -1,0 +1,1 @@
+"""Load balancer: endpoints, prefix affinity, outlier detection, fair queue, retry budget."""

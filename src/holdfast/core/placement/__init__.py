@@ -1,0 +1,1 @@
+"""Placement: which node a replica goes to, bin packing, preemption."""

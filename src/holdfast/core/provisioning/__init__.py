@@ -1,0 +1,1 @@
+"""Provisioner: which nodes are launched and terminated, so that pools have what they should."""

@@ -1,0 +1,1 @@
+"""Autoscaler: load signals, forecasts, how many replicas a service needs."""

@@ -1,0 +1,1 @@
+"""Spot and deadlines: the mix of spot and on demand, and jobs that must be done in time."""

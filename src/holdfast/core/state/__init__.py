@@ -1,0 +1,1 @@
+"""State: the only writer of the world (`fold`), its indexes, and the whole of it as bytes."""
