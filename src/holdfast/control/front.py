@@ -150,6 +150,7 @@ class Front(HttpToolsProtocol):
             self.transport.close()
             return
         self._arrived()
+        self._read_on()  # what is written from here on is the session's to watch, and to be told of
         self.connections.discard(self)
         self._unset_keepalive_if_required()
         session = type(self).accept()
