@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,28 @@ def test_two_agents_do_not_share_a_folder(tmp_path: Path) -> None:
     first.leave()
     second.enter()
     second.leave()
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o711])
+def test_an_agent_that_is_refused_changes_nothing_of_the_folder(tmp_path: Path, mode: int) -> None:
+    """Replicas that are users of their own go through it to what is theirs."""
+    first = Home(tmp_path / "a")
+    first.enter()
+    (tmp_path / "a").chmod(mode)
+    with pytest.raises(Unusable, match="another agent"):
+        Home(tmp_path / "a").enter()
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == mode
+    first.leave()
+
+
+def test_the_way_to_replicas_stays_open_when_their_agent_is_started_again(tmp_path: Path) -> None:
+    home = Home(tmp_path / "a")
+    home.enter()
+    (tmp_path / "a").chmod(0o755)
+    home.leave()
+    home.enter()
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o711, "closed to all but those who go through"
+    home.leave()
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ class Home:
         self._lock = -1
 
     def enter(self) -> None:
-        """Makes the folder and takes its lock."""
+        """Makes the folder and takes its lock. Of a folder in which another agent works, nothing changes."""
         try:
-            private_folder.close_to_others(self.path)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            private_folder.make(self.path)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             why = f"the folder {self.path} cannot be used: {error.strerror}"
             raise Unusable(why, "give --root a folder that this user may write to") from None
@@ -41,6 +41,7 @@ class Home:
             self.leave()
             why = f"another agent (process {holder}) works in {self.path}"
             raise Unusable(why, "stop that one first, or give this one another --root and --name") from None
+        private_folder.close_to_others(self.path, private_folder.PASSAGE)  # replicas of before may be in it
         with contextlib.suppress(OSError):  # for whoever is refused, and nobody else: the disk may be full
             os.ftruncate(self._lock, 0)
             os.write(self._lock, f"{os.getpid()}\n".encode())

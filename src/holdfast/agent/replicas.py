@@ -54,7 +54,10 @@ class Tree:
 
     def make(self, *, passage: bool = False) -> None:
         """`passage`: users of replicas go through to what is theirs."""
-        for folder in (self.root, self.replicas, self.logs, self.gone):
+        mode = private_folder.PASSAGE if passage else private_folder.PRIVATE
+        for folder in (self.root, self.replicas):
+            private_folder.close_to_others(folder, mode)  # never closed in between: replicas may be at work
+        for folder in (self.logs, self.gone):
             private_folder.close_to_others(folder)
         if passage:
             private_folder.make(self._checkpoints)

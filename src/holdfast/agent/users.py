@@ -34,10 +34,10 @@ from collections.abc import Callable, Collection
 from holdfast.agent import become
 from holdfast.agent.become import Rights
 from holdfast.ports import private_folder
+from holdfast.ports.private_folder import PASSAGE
 
 FIRST, COUNT = 0x7000_0000, 0x1000_0000
 FEW_FIRST, FEW_COUNT = 30_000, 30_000  # in a container: neither people nor services
-PASSAGE = 0o711  # others may go through and see nothing
 NEEDED = {
     "CAP_CHOWN": 0,
     "CAP_DAC_OVERRIDE": 1,

@@ -9,6 +9,7 @@ import os
 import stat
 
 PRIVATE = 0o700
+PASSAGE = 0o711  # others may go through and see nothing
 
 
 def make(path: str | os.PathLike[str], mode: int = PRIVATE) -> None:
