@@ -17,9 +17,10 @@ import numpy as np
 from bench._say import say
 from holdfast.agent.init import refusal
 from holdfast.agent.processes import ProcessRuntime
-from holdfast.agent.users import COUNT, FIRST, PASSAGE, Users
+from holdfast.agent.users import COUNT, FIRST, Users
 from holdfast.core.agent.machine import Brief, Wanted
 from holdfast.model.program import Program
+from holdfast.ports.private_folder import PASSAGE
 from holdfast.ports.runtime import Exit, Task
 
 LEASE_MS = 3_600_000

@@ -156,6 +156,11 @@ def _hosts(settings: Settings, url: str) -> tuple[str, ...]:
     return tuple(name for name in (*names, "localhost", "127.0.0.1", "::1") if name)
 
 
+def _name(settings: Settings, port: int) -> str:
+    """Hosts made from one image may all be called the same; the addresses that they were given are not."""
+    return urlsplit(settings.url).netloc or f"{socket.gethostname()}:{port}"
+
+
 @contextlib.asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     """A control plane that answers, until the block ends."""
@@ -178,7 +183,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
         providers = Providers(settings, enrolment, url, certificates, lambda: host_file.now.profiles)
         telemetry = Prometheus(lambda: host_file.now.telemetry)
         plane = Plane(
-            settings.name or f"{socket.gethostname()}:{listener.getsockname()[1]}",
+            settings.name or _name(settings, listener.getsockname()[1]),
             url,
             store,
             registry,

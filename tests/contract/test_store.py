@@ -117,8 +117,8 @@ def entries(*numbers: int) -> tuple[Entry, ...]:
     return tuple(entry(number) for number in numbers)
 
 
-def lead(store: Store, run: Run, name: str = "cp-1") -> Leadership:
-    return run(store.lead(name, f"http://{name}", TTL))
+def lead(store: Store, run: Run, name: str = "cp-1", mine: int = 0) -> Leadership:
+    return run(store.lead(name, f"http://{name}", TTL, mine=mine))
 
 
 def led(store: Store, run: Run, name: str = "cp-1") -> int:
@@ -136,9 +136,9 @@ def told(*written: Entry) -> list[Told]:
 def test_a_leadership_is_of_a_generation_above_what_was_asked_for(store: Store, run: Run) -> None:
     """Agents have obeyed leaders that a restored store does not know of."""
     assert lead(store, run).generation == 1
-    above = run(store.lead("cp-1", "http://cp-1", TTL, 41))
-    assert (above.leader, above.generation) == ("cp-1", 42)
-    assert run(store.lead("cp-1", "http://cp-1", TTL, 41)).generation == 42, "it is above: it goes on"
+    above = run(store.lead("cp-1", "http://cp-1", TTL, 41, mine=1))
+    assert (above.leader, above.generation, above.granted) == ("cp-1", 42, True)
+    assert run(store.lead("cp-1", "http://cp-1", TTL, 41, 42)).generation == 42, "it is above: it goes on"
     with pytest.raises(Fenced):
         run(store.append(1, 0, ()))
     assert run(store.lead("cp-2", "http://cp-2", TTL, 99)).generation == 42, "another leads"
@@ -174,16 +174,30 @@ def test_who_leads_can_be_asked_without_leading(rig: Rig, run: Run) -> None:
 def test_a_leader_that_asks_in_time_stays_under_the_same_generation(rig: Rig, run: Run) -> None:
     first = lead(rig.store, run)
     rig.wait(TTL - SLACK)
-    assert lead(rig.store, run) == first
+    assert lead(rig.store, run, mine=first.generation) == first
     rig.wait(TTL - SLACK)
     assert lead(rig.store, run, "cp-2").leader == "cp-1"
 
 
 def test_a_leader_may_move_to_another_address(store: Store, run: Run) -> None:
     first = lead(store, run)
-    run(store.lead("cp-1", "http://elsewhere", TTL))
+    run(store.lead("cp-1", "http://elsewhere", TTL, mine=first.generation))
     held = run(store.leader())
     assert (held.generation, held.address) == (first.generation, "http://elsewhere")
+
+
+def test_another_control_plane_of_the_same_name_does_not_lead_beside_the_first(rig: Rig, run: Run) -> None:
+    """Hosts that were made from one image may all be called the same."""
+    first = lead(rig.store, run)
+    assert first.granted
+    second = run(rig.store.lead("cp-1", "http://elsewhere", TTL))
+    assert not second.granted
+    assert (second.generation, second.address) == (first.generation, "http://cp-1")
+    rig.wait(TTL)
+    heir = run(rig.store.lead("cp-1", "http://elsewhere", TTL))
+    assert heir.granted
+    assert heir.generation > first.generation
+    assert not lead(rig.store, run, mine=first.generation).granted, "its time was over"
 
 
 def test_a_leadership_that_ran_out_is_taken_over_under_a_higher_generation(rig: Rig, run: Run) -> None:

@@ -314,7 +314,7 @@ async def test_a_leadership_from_before_a_reboot_is_void(tmp_path: Path) -> None
     boot = ("second", 10)
     store = await opened_on_boot()
     assert await store.leader() == Leadership("cp-1", first.generation, 0)
-    assert await store.lead("cp-2", "", HOUR) == Leadership("cp-2", first.generation + 1, HOUR)
+    assert await store.lead("cp-2", "", HOUR) == Leadership("cp-2", first.generation + 1, HOUR, granted=True)
     await store.close()
 
 
@@ -437,7 +437,7 @@ async def test_a_clock_that_was_set_back_keeps_nobody_from_leading(tmp_path: Pat
         assert 3 * SECOND <= (await store.leader()).left_ms <= 30 * SECOND, "no less than it was granted"
         now += 30 * SECOND
         assert await store.lead("cp-2", "", 3 * SECOND) == Leadership(
-            "cp-2", first.generation + 1, 3 * SECOND
+            "cp-2", first.generation + 1, 3 * SECOND, granted=True
         )
     finally:
         await store.close()

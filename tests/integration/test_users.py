@@ -20,6 +20,7 @@ from holdfast.core.agent.machine import Brief, Wanted
 from holdfast.model.event import Ended
 from holdfast.model.node import Isolation
 from holdfast.model.program import Probe, Program
+from holdfast.ports import private_folder
 from holdfast.ports.runtime import Task
 from tests.runtime_rig import PROGRAMS, Node, Rig, boot_ms, rig_in, until
 
@@ -33,7 +34,7 @@ PEOPLE = Users(users.FIRST, users.COUNT, own_tmp=True)
 def public() -> Iterator[Path]:
     """Where others can get, and not below /tmp, which each replica has of its own."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-", dir="/var/lib"))
-    folder.chmod(users.PASSAGE)
+    folder.chmod(private_folder.PASSAGE)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,8 +1,8 @@
 """What the agent's hands keep, that its judgement rests on."""
 
 import asyncio
-from collections.abc import Coroutine
 import stat
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 

@@ -223,7 +223,11 @@ def test_the_constraints_are_public_names_and_versions_only() -> None:
         (index_writes, "core/m.py", "from holdfast.core.state import index\nindex.put_node(world, node)"),
         (index_writes, "core/m.py", "from holdfast.core.state import index as i\nf = i.drop_slot"),
         (index_writes, "core/m.py", "from holdfast.core.state.index import put_slot"),
-        (index_writes, "sim/fold.py", "import holdfast.core.state.index\nholdfast.core.state.index.put_node(w, n)"),
+        (
+            index_writes,
+            "sim/fold.py",
+            "import holdfast.core.state.index\nholdfast.core.state.index.put_node(w, n)",
+        ),
     ],
 )
 def test_every_rule_catches_an_offender(rule: Rule, path: str, source: str) -> None:

@@ -12,7 +12,13 @@ Dir = Annotated[
 ]
 Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")]
 Name = Annotated[
-    str, typer.Option("--name", metavar="NAME", show_default="HOST:PORT", help="Of this one; unique.")
+    str,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        show_default="that of --url, or HOST:PORT",
+        help="Of this control plane; unique.",
+    ),
 ]
 Url = Annotated[
     str, typer.Option("--url", metavar="URL", help="Where agents and other control planes reach it.")

@@ -124,6 +124,7 @@ class Plane:
         self._gateways: Gateways | None = None
         self._leadership = Leadership("", 0, 0)
         self._generation = 0  # of the last term that we began
+        self._namesake = ""  # the address of a leader with our name
         self._trouble = "it has just started"
         self._failure = ""
         self._steady = SteadyClock(clock)
@@ -421,7 +422,7 @@ class Plane:
                 if 0 < held.left_ms <= self.leader_ttl_ms and not self._ours(held):
                     self._note(held)
                     await self._follow(held)
-                elif (held := await self._ask()).leader == self.name:
+                elif (held := await self._ask(self._generation)).granted:
                     await self._lead(held)
                 else:
                     await self._follow(held)
@@ -443,6 +444,16 @@ class Plane:
         self.hub.leader_url = ""
         self._note_planes()
 
+    def _check_name(self, held: Leadership) -> None:
+        namesake = held.leader == self.name and held.address != self.url
+        if namesake and held.address != self._namesake:
+            log.error(
+                "another control plane has the same name: give each its own --name",
+                name=self.name,
+                address=held.address,
+            )
+        self._namesake = held.address if namesake else ""
+
     def _ours(self, held: Leadership) -> bool:
         return (held.leader, held.generation) == (self.name, self._generation)
 
@@ -450,16 +461,17 @@ class Plane:
         self._leadership, self.hub.leader_url = held, held.address
         self._note_planes()
 
-    async def _ask(self) -> Leadership:
+    async def _ask(self, mine: int) -> Leadership:
         asked_at = self.clock.monotonic()
         above = self.hub.claims.highest
-        held = await self.store.lead(self.name, self.url, self.leader_ttl_ms, above)
+        held = await self.store.lead(self.name, self.url, self.leader_ttl_ms, above, mine)
         self._note(held)
-        if held.leader == self.name:
+        if held.granted:
             self.hub.leads_until = asked_at + min(held.left_ms, self.leader_ttl_ms)
         return held
 
     async def _follow(self, held: Leadership) -> None:
+        self._check_name(held)
         await self._catch_up()
         self._trouble = self._failure = ""
         await asyncio.sleep(min(FOLLOW_EVERY_S, held.left_ms / 1000 + SOON_S))
@@ -538,7 +550,7 @@ class Plane:
             left = (self.hub.leads_until - self.clock.monotonic()) / 1000
             try:
                 async with asyncio.timeout(max(0.0, left)):
-                    held = await self._ask()
+                    held = await self._ask(generation)
             except TimeoutError:
                 raise Lost("the store did not renew the leadership in time") from None
             except PortError as error:
@@ -546,8 +558,8 @@ class Plane:
                     raise
                 log.warning("the leadership was not renewed yet", why=str(error))
                 continue
-            if held.leader != self.name or held.generation != generation:
-                raise Lost(f"{held.leader} leads")
+            if not held.granted or held.generation != generation:
+                raise Lost(f"{held.leader} leads at {held.address}")
 
 
 def _beginning(reader: LogReader, replica: str, offset: int | None, last: int) -> str:

@@ -21,6 +21,7 @@ class Leadership(msgspec.Struct, frozen=True):
     generation: int
     left_ms: Millis  # how long it still holds, by the store's own clock; 0: it has run out
     address: str = ""  # the URL at which the leader answers
+    granted: bool = False  # to the caller of `lead`, by this call
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -45,10 +46,14 @@ class Store(Protocol):
     """Errors: Fenced (another leads), Unreachable (it did not happen), OutcomeUnknown (it may have), Full
     (no room: it did not happen)."""
 
-    async def lead(self, name: str, address: str, ttl_ms: Millis, above: int = 0) -> Leadership:
-        """Take or keep the leadership if it is free or ours; the answer says who leads. Time is the
-        store's: control planes on several machines need not agree about the hour. What is granted is of a
-        generation `above` this one: agents have obeyed leaders that this store does not know of."""
+    async def lead(
+        self, name: str, address: str, ttl_ms: Millis, above: int = 0, mine: int = 0
+    ) -> Leadership:
+        """Take the leadership if it is free, or keep it if it is of the generation `mine`; the answer says
+        who leads, and whether it was granted. A name proves nothing: two control planes may be called the
+        same. Time is the store's: control planes on several machines need not agree about the hour. What is
+        granted is of a generation `above` this one: agents have obeyed leaders that this store does not know
+        of."""
 
     async def resign(self, name: str, generation: int) -> None:
         """Let another lead at once. No error if we do not lead."""

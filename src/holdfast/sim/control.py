@@ -97,12 +97,12 @@ class SimControl:
             return
         asked_at = self.kernel.now
         try:
-            held = immediately(self._store().lead(self.name, "", LEADER_TTL_MS))
+            held = immediately(self._store().lead(self.name, "", LEADER_TTL_MS, mine=self.generation))
         except PortError:
             if self.mind is not None and self.kernel.now >= self.leads_until:
                 self.step_down()
             return
-        if held.leader == self.name:
+        if held.granted:
             self.leads_until = asked_at + held.left_ms
             if self.mind is None or self.generation != held.generation:
                 self._take_over(held.generation)

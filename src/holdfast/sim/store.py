@@ -3,6 +3,8 @@
 import enum
 from collections.abc import Callable, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from holdfast.core.explain.history import lines
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
@@ -45,14 +47,17 @@ class SimStore:
 
     # leadership
 
-    async def lead(self, name: str, address: str, ttl_ms: Millis, above: int = 0) -> Leadership:
+    async def lead(
+        self, name: str, address: str, ttl_ms: Millis, above: int = 0, mine: int = 0
+    ) -> Leadership:
         self._answer()
         free = self.clock() >= self.until
-        if free or self.held.leader == name:
+        if free or (self.held.leader, self.held.generation) == (name, mine):
             goes_on = not free and self.held.generation > above
             generation = self.held.generation if goes_on else max(self.held.generation, above) + 1
             self.held = Leadership(name, generation, ttl_ms, address)
             self.until = self.clock() + ttl_ms
+            return replace(self._leadership(), granted=True)
         return self._leadership()
 
     async def resign(self, name: str, generation: int) -> None:

@@ -83,16 +83,18 @@ class SqlStore:
 
     # leadership
 
-    async def lead(self, name: str, address: str, ttl_ms: Millis, above: int = 0) -> Leadership:
-        return await self.database.write(partial(self._lead, name, address, ttl_ms, above))
+    async def lead(
+        self, name: str, address: str, ttl_ms: Millis, above: int = 0, mine: int = 0
+    ) -> Leadership:
+        return await self.database.write(partial(self._lead, name, address, ttl_ms, above, mine))
 
     def _lead(
-        self, name: str, address: str, ttl_ms: Millis, above: int, connection: Connection
+        self, name: str, address: str, ttl_ms: Millis, above: int, mine: int, connection: Connection
     ) -> Leadership:
         row = connection.execute(LOCK).mappings().one()  # and only then the time: we may have waited for it
         era, now = self.database.backend.now(connection)
         held = _leadership(row, era, now)
-        if held.left_ms and held.leader != name:
+        if held.left_ms and (held.leader, held.generation) != (name, mine):
             longest = TERMS_AHEAD * ttl_ms
             if held.left_ms > longest:
                 connection.execute(SHORTEN, {"to": now + longest})
@@ -101,7 +103,7 @@ class SqlStore:
         generation = held.generation if goes_on else max(held.generation, above) + 1
         granted = {"by": name, "at": address, "new": generation, "in_era": era, "to": now + ttl_ms}
         connection.execute(GRANT, granted)
-        return Leadership(name, generation, ttl_ms, address)
+        return Leadership(name, generation, ttl_ms, address, granted=True)
 
     async def resign(self, name: str, generation: int) -> None:
         own = {"by": name, "mine": generation}
