@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.adapters.stores import codec
 from holdfast.control import intake
 from holdfast.core import check
 from holdfast.model.finding import Finding
@@ -139,6 +140,9 @@ async def went_on(world: World, plane: Any, term: Any, honest: Any) -> None:
     acks = honest.acks
     await until(lambda: honest.acks > acks)
     assert check.inconsistencies(plane.world) == []
+    entries = await world.store.read()
+    bodies = [row["body"] for row in codec.rows_of(0, entries, {})[0]]
+    assert codec.entries_of(1, bodies) == entries, "whoever reads the journal finds all of it"
 
 
 @pytest.mark.parametrize("seed", range(3))

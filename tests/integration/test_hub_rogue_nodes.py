@@ -161,6 +161,32 @@ async def test_findings_are_bounded_in_number_and_size_and_about_the_node_itself
             assert max(len(finding.evidence), len(finding.remedy)) <= intake.TEXT_MAX
 
 
+@pytest.mark.parametrize("confidence", [float("nan"), float("inf"), float("-inf"), -0.1, 1.1])
+async def test_a_finding_with_a_confidence_that_is_none_ends_that_link_and_is_not_journalled(
+    confidence: float,
+) -> None:
+    """JSON knows no NaN: the journal could not be read again by anybody."""
+    world = World()
+    async with world.plane() as plane:
+        rogue, honest = await world.joined(plane, "n1", "n2")
+        rogue.send(Found(Finding("x", "n1", Severity.NOTE, confidence, "e", 0)))
+        await within(rogue.ended.wait())
+        assert plane.world.findings == {}
+        honest.send(Found(Finding("y", "n2", Severity.NOTE, 1.0, "e", 0)))
+        await until(lambda: ("n2", "y") in plane.world.findings)
+
+
+async def test_a_node_cannot_say_when_its_finding_is_over_nor_whose_it_is() -> None:
+    world = World()
+    async with world.plane() as plane:
+        rogue, _ = await world.joined(plane, "n1", "n2")
+        names = tuple((f"workload-{number}", number) for number in range(1_000))
+        rogue.send(Found(Finding("x", "n1", Severity.NOTE, 1.0, "e", 0, expires=1, raised_by=names)))
+        await until(lambda: ("n1", "x") in plane.world.findings)
+        found = plane.world.findings["n1", "x"]
+        assert (found.expires, found.raised_by) == (0, ())
+
+
 async def test_a_node_that_reports_at_full_speed_is_held_back_and_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

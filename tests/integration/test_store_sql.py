@@ -23,13 +23,16 @@ from holdfast.adapters.stores.registry import SqlRegistry
 from holdfast.adapters.stores.schema import REVISIONS, metadata
 from holdfast.adapters.stores.sqlite import SqliteFile
 from holdfast.adapters.stores.store import Pruned, SqlStore
+from holdfast.control import session
 from holdfast.model import event as ev
+from holdfast.model.finding import Finding, Severity
 from holdfast.model.units import HOUR, SECOND
-from holdfast.ports.errors import Denied, Throttled, Unreachable
+from holdfast.ports.errors import Denied, Throttled, Unreachable, Unwritable
 from holdfast.ports.registry import Identity
 from holdfast.ports.store import Leadership, Snapshot, Tail
+from holdfast.wire.messages import Found
 from tests.journal_writers import entry
-from tests.planes import World, until
+from tests.planes import World, until, within
 from tests.postgres import Postgres
 
 
@@ -240,6 +243,37 @@ async def test_a_control_plane_does_not_lead_with_a_hole_in_its_journal(url: str
         async with World(store).plane() as plane:
             await until(lambda: "entry 20 is missing in the journal" in plane.trouble)
             assert not plane.leading
+
+
+@pytest.mark.parametrize("confidence", [float("nan"), float("inf")])
+async def test_a_number_that_could_not_be_read_again_is_refused_and_nothing_is_written(
+    url: str, confidence: float
+) -> None:
+    async with opened(url) as store:
+        generation = await led(store)
+        finding = Finding("x", "n1", Severity.NOTE, confidence, "e", 0)
+        with pytest.raises(Unwritable, match="FindingRaised could not be read again"):
+            await store.append(generation, 0, (entry(1), ev.FindingRaised(at=1, finding=finding)))
+        assert await store.append(generation, 0, (entry(1),)) == 1
+        assert await store.read() == (entry(1),)
+
+
+async def test_what_cannot_be_written_is_left_out_and_the_term_goes_on(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever we overlook: it is for its sender, and not for the leadership."""
+    monkeypatch.setattr(session, "_check", lambda message: None)
+    async with opened(url) as store:
+        world = World(store)
+        async with world.plane() as plane:
+            rogue, honest = await world.joined(plane, "n1", "n2")
+            rogue.send(Found(Finding("x", "n1", Severity.NOTE, float("nan"), "e", 0)))
+            honest.send(Found(Finding("y", "n2", Severity.NOTE, 1.0, "e", 0)))
+            await until(lambda: ("n2", "y") in plane.world.findings)
+            await within(rogue.ended.wait())
+            assert ("n1", "x") not in plane.world.findings
+            assert plane.world.leader.generation == 1
+            assert plane.metrics.get_sample_value("holdfast_unfoldable_events_total") == 1
 
 
 async def test_text_that_is_no_unicode_is_refused_and_nothing_is_written(url: str) -> None:

@@ -141,7 +141,8 @@ class Intake:
                 yield replace(report, why=report.why[:TEXT_MAX]) if len(report.why) > TEXT_MAX else report
 
     def finding(self, world: World, node: str, finding: Finding) -> Finding | None:
-        """As it may be journalled; None: it is dropped."""
+        """As it may be journalled; None: it is dropped. Only findings of the control plane say when they are
+        over, and by which workloads they were raised."""
         if finding.node != node:
             self.drop("foreign_finding", node, finding=finding.name[:NAME_MAX], about=finding.node[:NAME_MAX])
             return None
@@ -153,7 +154,7 @@ class Intake:
             return None
         self._findings.add(name)
         evidence, remedy = finding.evidence[:TEXT_MAX], finding.remedy[:TEXT_MAX]
-        return replace(finding, name=name, evidence=evidence, remedy=remedy)
+        return replace(finding, name=name, evidence=evidence, remedy=remedy, expires=0, raised_by=())
 
     def drop(self, reason: str, node: str, **fields: object) -> None:
         """Logs and counts it."""

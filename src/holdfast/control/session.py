@@ -29,6 +29,7 @@ from holdfast.wire.messages import (
     AlsoRunning,
     Beat,
     Challenge,
+    Found,
     FromAgent,
     Hello,
     LogPart,
@@ -256,6 +257,8 @@ def _check(message: msgspec.Struct) -> None:
             numbers = ((left, LEFT_MS_MAX),)
         case Reports(first=first, reports=reports):
             numbers = ((first, COUNTED_MAX), *((report.port, PORT_MAX) for report in reports))
+        case Found(finding=finding) if not 0 <= finding.confidence <= 1:  # and so it is a number
+            raise frame.BadFrame(f"a finding with a confidence of {finding.confidence}")
         case _:
             pass
     if any(not 0 <= number <= most for number, most in numbers):

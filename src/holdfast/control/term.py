@@ -40,7 +40,7 @@ from holdfast.model.scale import Signal
 from holdfast.model.units import DAY, Instant, Millis
 from holdfast.model.verdict import Level
 from holdfast.ports.clock import SteadyClock
-from holdfast.ports.errors import Fenced, OutcomeUnknown, PortError
+from holdfast.ports.errors import Fenced, OutcomeUnknown, PortError, Unwritable
 from holdfast.ports.store import Snapshot, Store
 
 TICK_MS = 100
@@ -333,7 +333,13 @@ class Term:
                     self._appending = True
                     before = self.now
                     project_of = self.mind.world.project_of
-                    self.written = await self.store.append(self.generation, self.written, entries, project_of)
+                    try:
+                        self.written = await self.store.append(
+                            self.generation, self.written, entries, project_of
+                        )
+                    except Unwritable as error:  # it is for one of those who sent this, not for our term
+                        self._appending = False
+                        raise Unfoldable(str(error)) from None
                     self.policy = self.mind.world.policy
                     self.metrics.journal_seconds.observe((self.now - before) / 1000)
                     self.metrics.journalled(entries)

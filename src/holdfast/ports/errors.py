@@ -27,6 +27,10 @@ class Denied(PortError):
     """Not allowed: tell a person. The request had no effect."""
 
 
+class Unwritable(Denied):
+    """It could not be read again as it was. Nothing was written, and trying again does not help."""
+
+
 class Unreachable(PortError):
     """No connection: try again."""
 

@@ -44,7 +44,7 @@ class Tail(msgspec.Struct, frozen=True):
 
 class Store(Protocol):
     """Errors: Fenced (another leads), Unreachable (it did not happen), OutcomeUnknown (it may have), Full
-    (no room: it did not happen)."""
+    (no room: it did not happen), Unwritable (an entry that could not be read again: it did not happen)."""
 
     async def lead(
         self, name: str, address: str, ttl_ms: Millis, above: int = 0, mine: int = 0

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from holdfast.core.explain.history import lines
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
-from holdfast.ports.errors import Denied, PortError
+from holdfast.ports.errors import PortError, Unwritable
 
 Entry = Event | Plan
 Row = dict[str, Any]
@@ -29,13 +29,11 @@ class Unreadable(PortError):
 def rows_of(
     after: int, entries: Iterable[Entry], project_of: Mapping[str, str]
 ) -> tuple[list[Row], list[Row]]:
-    """Rows of the journal and of the history for entries that come after the first `after`."""
+    """Rows of the journal and of the history for entries that come after the first `after`. Unwritable: one
+    of them could not be read again."""
     written, told = [], []
     for seq, entry in enumerate(entries, after + 1):
-        try:
-            body = _encoder.encode(entry).decode()
-        except UnicodeEncodeError as error:
-            raise Denied(f"a {type(entry).__name__} has text that is not Unicode: {error.reason}") from None
+        body = _body(entry)
         written.append({"seq": seq, "at": entry.at, "body": body})
         for number, line in enumerate(lines(seq, entry, project_of)):
             told.append({"line": number, **asdict(line)})
@@ -43,6 +41,21 @@ def rows_of(
         for name in ("subject", "text", "node", "workload", "actor", "project"):
             row[name] = storable(row[name])
     return written, told
+
+
+def _body(entry: Entry) -> str:
+    """An event may hold what somebody sent: a number that JSON does not know (NaN) is written as null, and an
+    entry that cannot be read stops whoever reads the journal, for ever. Plans are made by us."""
+    kind = type(entry).__name__
+    try:
+        body = _encoder.encode(entry).decode()
+        if not isinstance(entry, Plan):
+            _decoder.decode(body)
+    except UnicodeEncodeError as error:
+        raise Unwritable(f"a {kind} has text that is not Unicode: {error.reason}") from None
+    except msgspec.DecodeError as error:
+        raise Unwritable(f"a {kind} could not be read again: {error}") from None
+    return body
 
 
 def storable(text: str) -> str:
