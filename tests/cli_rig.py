@@ -3,6 +3,7 @@ answers as it is told where a control plane would, and answers of a control plan
 
 import json
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,7 @@ def without_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the environment may say of where a control plane or a gateway is."""
     for name in ("URL", "TOKEN", "CA", "DIR", "GATEWAY_DIR", "PROJECT"):
         monkeypatch.delenv(f"HOLDFAST_{name}", raising=False)
+    monkeypatch.setenv("HOME", f"{tempfile.gettempdir()}/holdfast-nobody")  # one who never logged in
 
 
 Answer = tuple[int, dict[str, str], bytes]

@@ -36,6 +36,9 @@ def test_a_project_from_its_quota_to_its_audit_log(folder: Path, holdfast: Holdf
     assert holdfast(folder, "apply", "quota.yaml").code == 0
     made = holdfast(folder, "token", "create", "--role", "operator", "--project", "vision", "--note", "ann")
     assert "project vision only" in made.err
+    admin = holdfast(folder, "token", "create", "--role", "admin", "--project", "vision")
+    assert (admin.code, admin.out) == (2, ""), "it would be of the whole fleet"
+    assert "a token of the role admin is for the whole fleet, and not for project vision" in admin.err
     ann = ("--token", made.out.strip())
     assert holdfast(folder, "apply", "web.yaml", *ann).code == 0
     assert [one["project"] for one in holdfast(folder, "workloads", "--json").json] == ["vision"]
@@ -45,6 +48,7 @@ def test_a_project_from_its_quota_to_its_audit_log(folder: Path, holdfast: Holdf
     listed = holdfast(folder, "projects").out.splitlines()
     assert listed[0].split() == ["PROJECT", "WORKLOADS", "NODES", "CPUS", "MEMORY", "GPUS", "A", "MONTH"]
     assert "0 of 8" in listed[1]
+    assert "gpus none -> 8" in holdfast(folder, "events").out
     assert "$500.00" in listed[1]
     told = [(one["kind"], one["actor"], one["text"]) for one in holdfast(folder, "audit", "--json").json]
     assert ("order", "ann", "applied, version 1") in told

@@ -48,6 +48,31 @@ def test_the_folder_of_a_control_plane_can_be_named(tmp_path: Path) -> None:
     assert where.server(folder=Path("/"), environment=env).token == "secret"
 
 
+def test_what_login_keeps_is_found_from_everywhere_behind_what_is_nearer(tmp_path: Path) -> None:
+    home, near = tmp_path / "home", tmp_path / "near"
+    home.mkdir()
+    near.mkdir()
+    note(home, "http://127.0.0.1:1111")
+    environment = {"HOME": str(home)}
+    assert where.server(folder=near, environment=environment).urls == ("http://127.0.0.1:1111",)
+    note(near, "http://127.0.0.1:2222")
+    assert where.server(folder=near, environment=environment).urls == ("http://127.0.0.1:2222",)
+
+
+def test_a_folder_that_was_named_and_has_no_address_leads_to_no_other_control_plane(tmp_path: Path) -> None:
+    note(tmp_path, "http://127.0.0.1:1111", "secret")
+    environment = {"HOLDFAST_DIR": str(tmp_path / "none")}
+    with pytest.raises(BadAddress, match="no control plane of yours has left its address there"):
+        where.server(folder=tmp_path, environment=environment)
+    assert where.server("http://127.0.0.1:3", folder=tmp_path, environment=environment).urls
+
+
+@pytest.mark.parametrize("token", ["tök", "a b\nc", "hf_\x00"])
+def test_a_token_with_letters_that_none_has_is_refused(tmp_path: Path, token: str) -> None:
+    with pytest.raises(BadAddress, match="letters that no token has"):
+        where.server(token=token, folder=tmp_path, environment={})
+
+
 def test_the_token_of_a_folder_goes_to_no_other_machine(tmp_path: Path) -> None:
     note(tmp_path, "https://here.example:7700", "secret")
     assert where.server(folder=tmp_path, environment={}).token == "secret"
@@ -316,6 +341,14 @@ def test_certificates_that_cannot_be_read_are_told(holdfast: Holdfast, tmp_path:
     told = holdfast("status", "--url", "https://127.0.0.1:1", "--ca", tmp_path / "none.pem")
     assert told.code == 2
     assert "none.pem: expected certificates, got: No such file" in told.err
+
+
+def test_http_and_https_that_were_mixed_up_are_told(holdfast: Holdfast) -> None:
+    with listening(lambda method, path: gives([])) as server:
+        told = holdfast("nodes", "--url", server.url.replace("http", "https"), "--insecure")
+    assert told.code == 2
+    assert f"{server.url.replace('http', 'https')} speaks plain http, and no TLS" in told.err
+    assert f"hint: {server.url}" in told.err
 
 
 def test_a_hint_fits_the_address_that_cannot_be_reached() -> None:

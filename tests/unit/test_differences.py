@@ -10,13 +10,15 @@ from holdfast.core.workloads.differences import (
     limits_differences,
     policy_differences,
     pool_differences,
+    project_differences,
 )
 from holdfast.model.gateway import Key, Limits
 from holdfast.model.money import Budget
 from holdfast.model.place import Place
 from holdfast.model.policy import Policy
 from holdfast.model.pool import Offer, Pool
-from holdfast.model.resources import Resources
+from holdfast.model.project import Project
+from holdfast.model.resources import GPU, Resources
 
 SMALL = Offer("small", Place("local"), Resources(1_000, 512), price_micro_usd=31_200)
 LARGE = replace(SMALL, name="large")
@@ -40,6 +42,12 @@ KEY = Key("k1", b"secret", owner="ada")
 )
 def test_what_changed_of_a_pool_is_said(changes: dict[str, Any], words: list[str]) -> None:
     assert pool_differences(POOL, replace(POOL, **changes)) == words
+
+
+def test_quotas_are_said_in_the_units_of_a_file() -> None:
+    new = Project("vision", cpu_milli=200, memory_mib=2_048, gpu_milli=8 * GPU)
+    words = ["cpus none -> 0.2", "memory in MiB none -> 2048", "gpus none -> 8"]
+    assert project_differences(None, new) == words
 
 
 def test_nothing_changed_of_what_is_new() -> None:

@@ -527,3 +527,23 @@ def test_a_launched_node_has_no_more_than_its_offer(can_launch: bool, cpu_milli:
     play.join("a")
     play.join("a", capacity=replace(BIG, cpu_milli=64_000))
     assert play.node("a").capacity.cpu_milli == cpu_milli
+
+
+@pytest.mark.parametrize(("can_launch", "zone"), [(True, "a"), (False, "b")])
+def test_the_place_of_a_machine_that_joined_by_itself_can_be_put_right(can_launch: bool, zone: str) -> None:
+    play = Play(can_launch=can_launch)
+    play.join("n1", zone="a")
+    play.join("n1", zone="b")
+    assert play.node("n1").place.zone == zone
+    assert check.inconsistencies(play.world) == []
+
+
+def test_a_machine_does_not_change_its_place_under_what_runs_there() -> None:
+    play = Play(can_launch=False)
+    play.join("n1", zone="a")
+    play.settle()
+    play.apply(Workload("web", Service(1), needs(cpu=1)))
+    play.obey()
+    play.join("n1", zone="b", running=("web/0.1",))
+    assert play.node("n1").place.zone == "a"
+    assert check.inconsistencies(play.world) == []

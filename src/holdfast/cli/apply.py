@@ -120,7 +120,8 @@ def _tell_plan(preview: "Preview") -> None:
         steps.add(Text("nothing to do", "dim"), "")
     waits = [Text(f"would wait: {text}", "yellow") for text in preview.pending]
     cautions = [Text(f"note: {text}", "yellow") for text in preview.cautions]
-    look.show(Group(*preview.changes, "", steps, *waits, *cautions))
+    changes = [Text(change) for change in preview.changes]  # brackets in it are no markup
+    look.show(Group(*changes, "", steps, *waits, *cautions))
 
 
 def wait_for(api: "Client", name: str, kind: str, timeout_ms: int | None) -> str:

@@ -203,8 +203,16 @@ class Client:
         here = all(stays_here(url) for url in self.server.urls)
         hint = REACH_HINT if here else REACH_THERE_HINT
         hint = REACH_GATEWAY_HINT if self.server.is_gateway else hint
+        if "WRONG_VERSION_NUMBER" in str(error):
+            return Unanswered(
+                [f"{where} speaks plain http, and no TLS"], f"http{where.removeprefix('https')}", 495
+            )
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             why = f"the certificate of {where} is not signed by anybody we trust"
+            if "match" in str(error):
+                why = f"the certificate of {where} is for another name"
+                hint = "name the host as it does, or give a token with its pin (all that token create prints)"
+                return Unanswered([why], hint, 495)
             if "not yet valid" in str(error) or "has expired" in str(error):
                 now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
                 why = f"the certificate of {where} is not valid at {now} UTC, which the clock here says"
@@ -282,7 +290,10 @@ def lost(error: httpx.HTTPError, *, is_gateway: bool = False) -> Unanswered:
     if isinstance(error, httpx.TimeoutException):
         who = "gateway" if is_gateway else "control plane"
         return Unanswered([f"the {who} took too long to answer"], "if it was an order, look first")
-    return Unanswered([f"the connection broke: {_why(error)}"], "if it was an order, look first")
+    hint = "if it was an order, look first"
+    if "without sending a response" in str(error):
+        hint += "; if none is ever answered: does it speak TLS (https)?"
+    return Unanswered([f"the connection broke: {_why(error)}"], hint)
 
 
 def read(body: bytes, shape: type[T]) -> T:

@@ -31,7 +31,11 @@ def login(
     ] = "",
     dir: Annotated[
         Path,
-        typer.Option("--dir", metavar="DIR", help="Where it is kept; commands below its parent find it."),
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            help="Where it is kept; in another place, commands below its parent find it.",
+        ),
     ] = Path("~/.holdfast"),
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Plain http, also to another machine.")

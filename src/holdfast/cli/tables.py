@@ -246,7 +246,10 @@ def budget(of: Budget) -> str:
 
 
 def tokens(found: Sequence[TokenShown]) -> Rows:
-    made = Rows("TOKEN", "ROLE", "PROJECT", "POOL", "NODE", "MADE", "EXPIRES", "USES LEFT", "USED BY")
+    made = Rows(
+        "TOKEN", "ROLE", "PROJECT", "POOL", "NODE", "MADE", "EXPIRES", "USES LEFT", "FIRST USED", "BY"
+    )
+    now = int(time.time() * 1000)
     for token in found:
         made.add(
             Text(token.id, "bold"),
@@ -255,12 +258,19 @@ def tokens(found: Sequence[TokenShown]) -> Rows:
             token.pool or "-",
             token.node or "-",
             look.clock(token.created_ms),
-            look.clock(token.expires_ms) if token.expires_ms else "never",
+            _expiry(token.expires_ms, now),
             f"{token.uses - token.used} of {token.uses}" if token.role == "join" else "-",
+            look.clock(token.first_used_ms) if token.first_used_ms else "-",
             token.used_by or "-",
             remark=Text(token.note, "dim"),
         )
     return made
+
+
+def _expiry(at_ms: int | None, now: int) -> Text:
+    if at_ms is None:
+        return Text("never")
+    return Text(f"{look.clock(at_ms)}, over", "yellow") if at_ms <= now else Text(look.clock(at_ms))
 
 
 def node_facts(node: Node) -> Rows:

@@ -1,6 +1,7 @@
 """`holdfast token`: who may talk to the control plane."""
 
 import enum
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
@@ -63,19 +64,28 @@ def create(
     json: Json = False,
 ) -> None:
     """Make a token. It is printed once; only its hash is kept. With --project it is for that alone."""
+    import msgspec
+
     from holdfast.api.shapes import TokenMade
     from holdfast.cli import client
     from holdfast.wire.pin import with_pin
 
     lasts = {"ttl_ms": say.duration(ttl, "--ttl")} if ttl else {}
     several = {"uses": uses} if uses > 1 else {}
+    if (
+        api.server.project
+        and role not in OF_PROJECTS
+        and api.server.project != os.environ.get("HOLDFAST_PROJECT")
+    ):
+        why = f"a token of the role {role} is for the whole fleet, and not for project {api.server.project}"
+        say.fail([why], "leave out --project, or make one of the role operator, read or signals")
     of = {"project": api.server.project} if api.server.project and role in OF_PROJECTS else {}
     wanted = {"role": str(role), "note": note, "pool": pool, "node": node, **of, **several, **lasts}
     body = api.post("/v1/tokens", wanted)
-    if json:
-        say.raw(body)
-        return
     made = client.read(body, TokenMade)
+    if json:  # `token` is what goes into a header; `with_pin` is what others are given
+        say.as_json({**msgspec.json.decode(body), "with_pin": with_pin(made.token, made.ca_pin)})
+        return
     print(with_pin(made.token, made.ca_pin))
     only = f", project {of['project']} only" if of else ""
     print(f"token {made.id} ({made.role}{only}): keep it, it is not shown again", file=sys.stderr)
@@ -91,7 +101,8 @@ def _uses_of(role: str, urls: tuple[str, ...], pool: str) -> list[str]:
         return []
     where = ",".join(urls)
     if role == Role.JOIN:
-        return [f"on the node: holdfast agent --join {where} --pool {pool or 'POOL'} --token-file FILE"]
+        words = f"--pool {pool or 'POOL'} --place PROVIDER/REGION/ZONE/RACK --token-file FILE"
+        return [f"on the node: holdfast agent --join {where} {words}"]
     if role == Role.GATEWAY:
         return [f"where the gateway runs: holdfast gateway --control {where} --token-file FILE"]
     return [f"on another machine: holdfast login {where}"]

@@ -1,10 +1,10 @@
 """Which control plane to talk to, and as whom.
 
 The first of these that says something: the option, the environment, the files that `holdfast up` and
-`holdfast serve` leave in `.holdfast` of this folder or one above it (and `holdfast login`, for another
-machine), and at last the usual address on this machine. Two things would give a token to a stranger, so they
-are refused: a file that belongs to somebody else, and the token of a folder for a control plane that is
-neither that folder's nor on this machine.
+`holdfast serve` leave in `.holdfast` of this folder or one above it, or in the user's home (`holdfast
+login`, for another machine), and at last the usual address on this machine. Two things would give a token
+to a stranger, so they are refused: a file that belongs to somebody else, and the token of a folder for a
+control plane that is neither that folder's nor on this machine.
 """
 
 import os
@@ -40,6 +40,14 @@ class PlainHttp(BadAddress):
     def __init__(self, why: str, url: str) -> None:
         super().__init__(why)
         self.hint = f"https{url.removeprefix('http')}, or --insecure if the network is really your own"
+
+
+class NothingNoted(BadAddress):
+    """A folder was named, and another control plane must not be asked in its place."""
+
+    hint = (
+        "is it running? --url names another; holdfast login HOST --dir DIR keeps the address of one elsewhere"
+    )
 
 
 class BadToken(BadAddress):
@@ -79,6 +87,10 @@ def server(
     home = next(_homes(folder or Path.cwd(), environment), None)
     noted = _noted(home, "url")
     named = url or environment.get("HOLDFAST_URL", "")
+    place = environment.get("HOLDFAST_DIR")
+    if place and not named and home != Path(place):
+        why = f"$HOLDFAST_DIR is {place}, and no control plane of yours has left its address there"
+        raise NothingNoted(why)
     chosen = named or noted or USUAL
     plain = insecure or not named  # what is noted here was wanted so
     urls = tuple(_checked(part, plain=plain) for part in chosen.split(",") if part.strip())
@@ -160,7 +172,9 @@ def _homes(start: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     """The folders that a control plane of ours has left its address in, the nearest first."""
     named = environment.get("HOLDFAST_DIR")
     places = [Path(named)] if named else []
-    for home in (*places, *(folder / FOLDER for folder in (start, *start.parents))):
+    around = [folder / FOLDER for folder in (start, *start.parents)]
+    own = environment.get("HOME")  # where `holdfast login` keeps what it is told, wherever it is typed
+    for home in (*places, *around, *([Path(own) / FOLDER] if own else [])):
         if _is_ours(home / "url"):
             yield home
 
@@ -181,6 +195,8 @@ def _if_ours(file: Path) -> str:
 
 
 def _split(token: str) -> tuple[str, str]:
+    if not token.isascii() or not token.isprintable():
+        raise BadToken("the token has letters that no token has", "copy it again, and nothing around it")
     if pin.is_damaged(token):
         raise BadToken("the token is not whole: what is behind its dot is no pin", "copy all of it")
     return pin.split(token)

@@ -181,7 +181,11 @@ class Enrolment:
         if world.pool_states[hello.pool].deleted_at:
             raise Refusal("pool", f"the pool {hello.pool} is being deleted", "use another --pool")
         if hello.place is None or hello.capacity is None:
-            raise Refusal("pool", "a newcomer must say its place and what it has", "use --place and --cpus")
+            says = "--place PROVIDER/REGION/ZONE/RACK, as much of it as is known"
+            lacks = "where it is" if hello.place is None else "what it has"
+            raise Refusal(
+                "pool", f"a newcomer must say {lacks}", says if hello.place is None else "use --cpus"
+            )
 
 
 def _instead(token: Token | None, hello: Hello, pool: str) -> str:

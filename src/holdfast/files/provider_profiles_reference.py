@@ -30,6 +30,7 @@ telemetry: [http://prometheus:9090]
 kind: pool
 name: gpus
 provider: slurm
+max: 8
 profile: cluster
 settings: { account: my-project, time: 4h }
 ```

@@ -14,14 +14,16 @@ NEVER: Final = 1 << 62
 
 
 def seconds(ms: int) -> str:
-    """A duration for people: `2.1 s`, `95 s`, `3.5 min`, `7.2 h`."""
+    """A duration for people: `2.1 s`, `95 s`, `3.5 min`, `7.2 h`, `90 days`."""
     if ms < 10 * SECOND:
         return f"{ms / SECOND:.1f} s"
     if ms < 2 * MINUTE:
         return f"{ms / SECOND:.0f} s"
     if ms < 2 * HOUR:
         return f"{ms / MINUTE:.1f} min"
-    return f"{ms / HOUR:.1f} h"
+    if ms < 4 * DAY:
+        return f"{ms / HOUR:.1f} h"
+    return f"{ms / DAY:.3g} days"
 
 
 def many(count: int, noun: str) -> str:

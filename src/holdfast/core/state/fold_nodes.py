@@ -77,7 +77,7 @@ def joined(world: World, event: ev.NodeJoined) -> None:
         kept_at=0,
         generation=max(node.generation, event.told),
     )
-    index.put_node(world, _resized(world, node, event))
+    index.put_node(world, _as_it_came_back(world, node, event))
     _zone_seen(world, node, event.at)
     world.agenda.at(node.idle_since + world.pools[node.pool].idle_ms, "pool", node.pool)
     for replica_id in list(world.on_node[node.id]):
@@ -97,16 +97,20 @@ def _is_noticed(world: World, node: Node) -> bool:
     return bool(node.deadline) and taken and not node.releasing
 
 
-def _resized(world: World, node: Node, event: ev.NodeJoined) -> Node:
-    """A machine may come back larger or smaller; that counts when nothing of the old size runs there. One
-    that was launched has no more than its offer has, whatever it reports: it would attract all the work."""
-    if event.capacity is None or world.on_node.get(node.id):
+def _as_it_came_back(world: World, node: Node, event: ev.NodeJoined) -> Node:
+    """A machine may come back larger or smaller, or with a place that was put right; that counts when nothing
+    runs there. One that was launched has no more than its offer has, whatever it reports (it would attract
+    all the work), and is where its offer is."""
+    if world.on_node.get(node.id):
         return node
-    pool, capacity = world.pools.get(node.pool), event.capacity
+    pool, capacity, place = world.pools.get(node.pool), event.capacity or node.capacity, node.place
     if pool is not None and pool.can_launch:
         offer = next((each for each in world.offers[pool.name] if each.name == node.offer), None)
-        capacity = capacity.bounded_by(offer.capacity) if offer else capacity
-    return node if capacity == node.capacity else replace(node, capacity=capacity)
+        capacity = capacity.bounded_by(offer.capacity) if offer and event.capacity else capacity
+    else:
+        place = event.place or node.place
+    same = (capacity, place) == (node.capacity, node.place)
+    return node if same else replace(node, capacity=capacity, place=place)
 
 
 def _newcomer(world: World, event: ev.NodeJoined) -> Node | None:

@@ -38,8 +38,9 @@ def put_node(world: World, node: Node) -> None:
     if old is not None and old.state in REPAIRED and node.state not in REPAIRED:
         for name in world.cordoned:  # somebody may have waited for the repair budget
             world.agenda.note("node", name)
-    if old is not None and old.capacity != node.capacity and node.id in world.room.row:
-        world.room.remove(node.id)
+    if old is not None and (old.capacity, old.place) != (node.capacity, node.place):
+        if node.id in world.room.row:
+            world.room.remove(node.id)
     _keep_room(world, node)
     world.agenda.note("node", node.id)
     if node.verdict.level is not Belief.ALIVE:

@@ -103,6 +103,8 @@ def _said(name: str, value: Any) -> str:
 
 def _plainly(name: str) -> str:
     """Without its unit, which is said with the value."""
+    if name in WORDS:
+        return WORDS[name]
     return next((name.removesuffix(unit) for unit in UNITS if name.endswith(unit)), name)
 
 
@@ -146,8 +148,16 @@ def _serves(serves: Serves | None) -> str:
     return f"({'; '.join(words) or 'its name'})"
 
 
+def _of(unit: int) -> Callable[[int | None], str]:
+    return lambda count: "none" if count is None else f"{count / unit:g}"
+
+
+# Behind the name of a field. Where it stands for another word than the name without it, that word.
 UNITS: dict[str, Callable[[Any], str]] = {"_ms": _duration, "_micro_usd": _usd}
+WORDS = {"cpu_milli": "cpus", "gpu_milli": "gpus", "memory_mib": "memory in MiB"}
 SAID: dict[str, Callable[[Any], str]] = {
+    "cpu_milli": _of(1_000),
+    "gpu_milli": _of(GPU),
     "availability": lambda target: percent(target) if target else "none",
     "serves": _serves,
     "parallel": lambda count: str(count) if count else "as many as fit",
