@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 60.0
+PATIENT = ("--leader-timeout", "60")  # a busy machine is no reason to lose the leadership
 
 
 @contextlib.contextmanager

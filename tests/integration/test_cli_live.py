@@ -15,7 +15,7 @@ import pytest
 
 from tests import certificates
 from tests.cli_rig import Holdfast
-from tests.live_fleet import PATIENCE_S, running
+from tests.live_fleet import PATIENCE_S, PATIENT, running
 
 TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\n"
 WEB = f"kind: service\nname: web\nreplicas: 2\nready: {{ http: / }}\n{TINY}"
@@ -26,7 +26,7 @@ TICK = "i=0; while true; do i=$((i+1)); echo tick $i $HOLDFAST_REPLICA; sleep 0.
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("fleet") / "state"
-    with running(folder, "up", "--nodes", "3") as said:
+    with running(folder, "up", "--nodes", "3", *PATIENT) as said:
         assert len(said["nodes"]) == 3
         yield folder
 

@@ -17,7 +17,18 @@ WEB = "kind: service\nname: web\ncommand: [sleep, inf]\n"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Of `holdfast serve`, in a process of its own, without nodes."""
     home: Path = tmp_path_factory.mktemp("served")
-    command = [sys.executable, "-m", "holdfast.cli.main", "serve", "--port", "0", "--dir", str(home)]
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast.cli.main",
+        "serve",
+        "--leader-timeout",
+        "60",
+        "--port",
+        "0",
+        "--dir",
+        str(home),
+    ]
     process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

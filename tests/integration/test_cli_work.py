@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli_rig import Holdfast
-from tests.live_fleet import PATIENCE_S, running
+from tests.live_fleet import PATIENCE_S, PATIENT, running
 
 TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\nrestart: { limit: 1 }\n"
 
@@ -20,7 +20,7 @@ TINY = "cpus: 0.05\nmemory: 16MiB\nstop_grace: 1s\nrestart: { limit: 1 }\n"
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("fleet") / "state"
-    with running(folder, "up", "--nodes", "2"):
+    with running(folder, "up", "--nodes", "2", *PATIENT):
         yield folder
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli_rig import Holdfast
 from tests.integration.test_cli_live import TINY, until, write
-from tests.live_fleet import PATIENCE_S, running
+from tests.live_fleet import PATIENCE_S, PATIENT, running
 
 LINES, WIDTH = 1_000_000, 30
 ALL = range(1, LINES + 1)
@@ -23,7 +23,7 @@ ALL = range(1, LINES + 1)
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("large") / "state"
-    with running(folder, "up", "--nodes", "2"):
+    with running(folder, "up", "--nodes", "2", *PATIENT):
         yield folder
 
 

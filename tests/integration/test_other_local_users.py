@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.live_fleet import running
+from tests.live_fleet import PATIENT, running
 
 NOBODY = 65_534
 SHELL = "kind: job\nname: shell\ncommand: id > /tmp/owned\ncpus: 0.05\nmemory: 16MiB\n"
@@ -48,7 +48,7 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
     folder = tmp_path_factory.mktemp("fleet") / "state"
-    with running(folder, "up", "--nodes", "1") as said:
+    with running(folder, "up", "--nodes", "1", *PATIENT) as said:
         yield folder, said["url"]
 
 

@@ -22,9 +22,8 @@ from holdfast.wire import pin
 from holdfast.wire.server import HANDSHAKE_S
 from tests import certificates
 from tests.cli_rig import Holdfast
-from tests.live_fleet import PATIENCE_S, joined, running
+from tests.live_fleet import PATIENCE_S, PATIENT, joined, running
 
-PATIENT = ("--leader-timeout", "60")  # a busy machine is no reason to lose the leadership
 POOL = "{kind: pool, name: metal, provider: join}"
 
 

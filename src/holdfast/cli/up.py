@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from holdfast.cli import say
-from holdfast.cli.serve import Dir, InheritEnv, NewFleet, Port, ProviderProfiles, names_of, run
+from holdfast.cli.serve import Dir, InheritEnv, LeaderTimeout, NewFleet, Port, ProviderProfiles, names_of, run
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,6 +28,7 @@ def up(
     provider_profiles: ProviderProfiles = None,
     inherit_env: InheritEnv = None,
     new_fleet: NewFleet = False,
+    leader_timeout: LeaderTimeout = 3,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not tell what happens.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON line when it is ready.")] = False,
 ) -> None:
@@ -54,6 +55,7 @@ def up(
         provider_profiles=provider_profiles,
         allow_local=True,
         inherit_env=names_of(inherit_env),
+        leader_ttl_ms=round(leader_timeout * 1000),
     )
 
     async def work(stop: asyncio.Event) -> None:
