@@ -154,6 +154,13 @@ def test_a_join_token_that_was_cut_is_not_taken_for_one_without_a_pin(token: str
         join_token(read((*JOIN, "--token", token), {}), joined=False)
 
 
+def test_a_token_of_another_role_is_not_sent_to_whoever_answers() -> None:
+    with pytest.raises(Unusable, match="no join token") as refused:
+        join_token(read((*JOIN, "--token", "hf_an-operators"), {}), joined=False)
+    assert "hf_an-operators" not in str(refused.value)
+    assert "--role join" in refused.value.hint
+
+
 def test_what_runs_here_does_not_inherit_the_token() -> None:
     environment = {settings.TOKEN_VARIABLE: "secret", "PATH": "/bin"}
     settings.forget_secrets(environment)

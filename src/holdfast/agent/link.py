@@ -247,7 +247,10 @@ def _untrusted(error: ssl.SSLCertVerificationError) -> NoLink:
     if error.verify_code in OUT_OF_TIME:
         now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
         return NoLink(f"{why}. Is the clock of this machine right? It says {now} UTC")
-    return NoLink(why, "name the authority that signed it: --ca FILE, or --ca-pin if it is the fleet's own")
+    return NoLink(
+        why,
+        "a join token brings the pin of the fleet's own authority: --token-file; for another one: --ca FILE",
+    )
 
 
 def tls_context(ca: str, *, insecure: bool) -> ssl.SSLContext:

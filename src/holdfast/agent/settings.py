@@ -23,6 +23,7 @@ from holdfast.wire.address import is_loopback, is_plain, usual_scheme
 from holdfast.wire.pin import is_damaged, read_pin
 
 TOKEN_VARIABLE = "HOLDFAST_JOIN_TOKEN"
+OF_PEOPLE = "hf_"  # how tokens of other roles begin
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 PORTS = {"http": 80, "https": 443}
 
@@ -255,6 +256,9 @@ def join_token(settings: Settings, *, joined: bool) -> str:
     token = _join_token(settings, joined=joined)
     if is_damaged(token):
         raise Unusable("the join token is not whole: what is behind its dot is no pin", "copy all of it")
+    if token.startswith(OF_PEOPLE):  # it is not sent to whoever answers there: it may do more than join
+        why = "the token is one for people, programs or gateways, and no join token"
+        raise Unusable(why, "holdfast token create --role join --pool POOL makes one")
     return token
 
 
