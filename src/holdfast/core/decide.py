@@ -1,19 +1,28 @@
 """What should be done now? All decisions of one turn, in order.
 
 `decide` is a pure function of the world and the time. It looks only at what the agenda names (what changed,
-and what is due), so a quiet world costs nothing. Each stage has its own module with its own theory; the order
-between them is this list:
+and what is due), so a quiet world costs nothing. Each stage has its own module with its own theory, and the
+order between them is `STAGES`:
 
-1. seats    which slots there are                       7. repair       what to do about sick nodes
-2. brake    whether we may do harm                      8. failover     fill the empty seats
-3. ask      whom to ask about the nodes we doubt        9. handover     move what must move, without a gap
-4. fencing  which exclusive replicas are provably gone 10. consolidate  empty a node that is hardly used
-5. means    what cannot be paid any longer must go     11. capacity     order and release nodes
-6. notice   nodes that will be taken away are drained  12. hold         take back what the brake forbids
+ 1. slots.update             which slots there are
+ 2. brake.update             whether we may do harm
+ 3. peer_probes.questions    which peers are asked about the nodes we doubt
+ 4. fencing.prove            which exclusive replicas are provably gone
+ 5. pools.live_within_means  what cannot be paid any longer must go
+ 6. pools.take_notice        nodes that will be taken away are drained
+ 7. repair.update            what to do about sick nodes
+ 8. deadline_jobs.update     on spot, on demand, or waiting: jobs with a deadline
+ 9. schedule.recover         the empty slots are filled
+10. deadline_jobs.shift      jobs with a deadline go where their way leads
+11. migrate.update           what must move moves, without a gap
+12. service_mix.update       services change between spot and on demand
+13. consolidate.update       a node that is hardly used is emptied
+14. pools.update             nodes are launched and terminated
+15. brake.hold               what the brake forbids is taken back
 
-Repair comes before failover, so that nothing is placed on a node that is about to be drained. To follow one
-node failure: `detect` judges it dead (an event); `fold` marks its replicas lost; here `failover` places
-heirs, `fencing` waits where it must, `capacity` replaces the node.
+Repair comes before the scheduler, so that nothing is placed on a node that is about to be drained. To follow
+one node failure: `detect` judges it dead (an event); `fold` marks its replicas lost; here `schedule` places
+heirs, `fencing` waits where it must, `pools` replaces the node.
 """
 
 from holdfast.core.disruption import consolidate, migrate

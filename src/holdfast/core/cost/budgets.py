@@ -8,7 +8,7 @@ costs the same for one node and for ten thousand. A request that surely had no e
 Budgets are hard. A launch is refused if, with it, everything that is there would cost more an hour than may
 be, or if the month's money would not last for it and all others for another `COMMIT_MS`: what is launched to
 be ended at once helps nobody. When the money of the month comes to its end all the same, what costs something
-is given notice in time (`capacity`). Where both the fleet and the pool have a budget, both hold.
+is given notice in time (`pools`). Where both the fleet and the pool have a budget, both hold.
 
 Refused: projecting the month from the present rate. Load comes and goes; a fleet that is large at noon on the
 first would launch nothing for the rest of the month.

@@ -1,6 +1,6 @@
 """What does the fleet cost, what has it cost, and how long does the money last?
 
-Everything is read off the accounts and the budgets (`money`); nothing is counted here. A pool that is gone
+Everything is read off the accounts and the budgets (`budgets`); nothing is counted here. A pool that is gone
 keeps its account, and what it cost stays in the sums of the fleet.
 
 What the same nodes would cost on demand is asked of the offers: the cheapest on demand of the same pool with

@@ -1,7 +1,7 @@
 """Which node could go, because its work fits on the others, and does that pay?
 
 When demand falls, what is left stands scattered over more nodes than it needs, and none of them is empty, so
-`capacity` releases none. Here one node at a time is emptied on purpose: it is drained, and terminated as soon
+`pools` releases none. Here one node at a time is emptied on purpose: it is drained, and terminated as soon
 as nothing is there any more.
 
 It must pay. Saved is the node's price over `gain_horizon_ms`. Against it stand the restart of each replica
@@ -11,10 +11,10 @@ would begin anew: somebody waits for it, and the price of the machine does not s
 node stays.
 
 It must fit. Every replica is placed by the real `placement`, on a copy of the room without the node, with the
-asks that `handover` and `failover` will use and in the order in which they will: what cannot overlap comes
+asks that `migrate` and `schedule` will use and in the order in which they will: what cannot overlap comes
 last, because it is stopped first. (Sums done with other places than those it gets are void: a test found jobs
-that filled a node so far that `balance` went on to fill the standby.) The failure domains that a workload is
-spread over may not get more crowded. Copies may come to share a node in such a domain, but never more than
+that filled a node so far that `rebalance` went on to fill the standby.) The failure domains that a workload
+is spread over may not get more crowded. Copies may come to share a node in such a domain, but never more than
 half of them, and not at all if availability was promised: the sums behind that promise count on nodes that
 fail one by one. Nothing that stands on a lasting node may end up on spot, and no empty node may be filled:
 those are standbys, or released by themselves.
@@ -24,7 +24,7 @@ younger than the horizon (it grows, or it breaks), or it has empty nodes to rele
 fills one (the next is about to be ordered). A node is left alone until it has served for the horizon: so it
 has been worth its launch, and no pool orders and releases a node more often than that. Room for one more copy
 of each service that moves must be left, if there was before, so that the next step up does not order again
-what was just released. And no node may be filled so far above the idlest that `balance` would move the work
+what was just released. And no node may be filled so far above the idlest that `rebalance` would move the work
 on (a test found the two taking turns about a warm node).
 
 The drain is a courtesy, so it yields to everything: to a brake, to work that waits for such room, to the
@@ -260,8 +260,8 @@ def _fits_elsewhere(draft: Draft, node: Node, moves: list[Move]) -> bool:
 
 
 def _spots(draft: Draft, room: Room, moves: list[Move]) -> dict[str, placement.Spot]:
-    """Where each will go, if all find a place. `handover` looks for all of them in this order; what it stops
-    first gives its place up again and is placed by `failover` when it is gone, after the others."""
+    """Where each will go, if all find a place. `migrate` looks for all of them in this order; what it stops
+    first gives its place up again and is placed by `schedule` when it is gone, after the others."""
     spots: dict[str, placement.Spot] = {}
     late = [move for move in moves if move[0].exclusive or move[0].role is Role.STANDBY]
     if not _take(draft, room, moves, spots):
@@ -287,7 +287,7 @@ def _take(draft: Draft, room: Room, moves: list[Move], spots: dict[str, placemen
 
 
 def _ask(draft: Draft, replica: Replica, workload: Workload) -> placement.Ask:
-    """The same that `handover` will ask."""
+    """The same that `migrate` will ask."""
     if replica.exclusive and replica.role is Role.ACTIVE:
         return migrate.elsewhere(draft, workload, replica)
     return migrate.successors(draft, replica, workload)[0]

@@ -9,7 +9,7 @@ A node that is drained only to be released (`consolidate`) is well and in no hur
 before it has a place elsewhere, no node is ordered for it, and no warm standby node is used up.
 
 Exclusive work cannot overlap: it is stopped (with its grace, so that it can save a checkpoint) as soon as
-there is room for it elsewhere, or at the last call before the deadline; then `failover` finds its seat empty.
+there is room for it elsewhere, or at the last call before the deadline; then `schedule` finds its seat empty.
 """
 
 from msgspec.structs import replace
@@ -184,7 +184,7 @@ def _places_elsewhere(draft: Draft, workload: Workload, replica: Replica) -> lis
 
 
 def elsewhere(draft: Draft, workload: Workload, replica: Replica) -> placement.Ask:
-    """What to ask for, for exclusive work that leaves its node: what `failover` will ask when it is gone."""
+    """What to ask for, for exclusive work that leaves its node: what `schedule` will ask when it is gone."""
     again = not draft.world.nodes[replica.node].releasing
     ask = ask_for(draft, workload, 1, (replica.node,), again=again, without=replica.slot)
     ask = _without_itself(draft, replica, ask)
@@ -251,7 +251,7 @@ def _move(draft: Draft, move: rebalance.Move) -> None:
         return
     nodes = draft.world.nodes
     if workload.name in draft.world.mixed and nodes[move.to].spot is not nodes[replica.node].spot:
-        return  # which of its copies are on spot is for `mixing` to say
+        return  # which of its copies are on spot is for `service_mix` to say
     settled = replica.id not in draft.world.outdated and draft.now >= slot.retry_at
     if slot.phase is Phase.OPEN and settled and not newer(draft, replica):
         draft.place(slot, workload, placement.Spot(move.to, move.devices), move.why)

@@ -2,7 +2,7 @@
 
 The question is answered by the functions that would decide it, on a draft that nobody carries out: the nodes
 of the domain are closed, what runs there is lost, and then the workloads are served in the order of
-`failover`, each with its real ask. A warm replica takes a seat, else `placement` looks for room (warm standby
+`schedule`, each with its real ask. A warm replica takes a seat, else `placement` looks for room (warm standby
 nodes included: that is what they are for), else `preempt` names who would have to stop. A gang that is left
 with fewer than its least stops as a whole.
 
@@ -13,7 +13,7 @@ the market. Seats that wait already are not counted: their trouble is not the do
 A promise (`availability`) is broken at once if fewer than the asked replicas are ready outside the domain,
 and for as long as the domain is gone if there are fewer even after everything that fits has started again.
 
-Refused: turning the real loop on a copy of the world (`preview`). It would also show each lease and brake, in
+Refused: turning the real loop on a copy of the world (`dry_run`). It would also show each lease and brake, in
 the order of time, but costs a second where this costs milliseconds, and the report asks about every domain.
 """
 

@@ -1,6 +1,6 @@
 """What can be had, what do we remember of it, and what do we expect of it now?
 
-The figures are those that `market` decides by, read off the same table at the same instant: the chance that
+The figures are those that `rank` decides by, read off the same table at the same instant: the chance that
 a launch comes up, the time until it is ready, the chance that it lasts. So what people read here is why a
 launch went where it went. A day is the time that is asked about: launches for what has no end look as far
 ahead.

@@ -1,9 +1,9 @@
 """Why is this seat empty, and what would fill it?
 
-The same questions in the same order as `failover` and `gang` ask them, with an answer in words at the first
+The same questions in the same order as `schedule` and `gang` ask them, with an answer in words at the first
 one that stops them: paused, waits for others, given up, backs off, the old copy may still run, as many run as
 may, no room. Where there is no room, `placement.why_not` counts the nodes by what is in the way, each pool
-says why it launches nothing, and `remedy` tries what would help.
+says why it launches nothing, and `remedies` tries what would help.
 
 Nothing here decides: the functions that do are called on a draft that nobody carries out. Refused: keeping
 the reasons of the last turn. They would be exact for that turn and stale the moment after it, and every turn

@@ -1,9 +1,9 @@
 """How is a service spread over spot and on demand: what stands where, what is wanted and why, what was learnt
 of its losses, and what would it cost otherwise?
 
-The decision itself is asked again (`mixing.look`), so an explanation cannot disagree with it. Prices are
+The decision itself is asked again (`service_mix.look`), so an explanation cannot disagree with it. Prices are
 those of whole nodes, because nodes are what is ordered. What losses are expected to cost is what makes one
-zone dearer than another of the same price: an hour short, as `mix` weighs it, times how likely it is.
+zone dearer than another of the same price: an hour short, as `mix_policy` weighs it, times how likely it is.
 """
 
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ back a node whose work is already elsewhere.
 
 No peer decides alone, since one may lie. A refusal counts when a quorum says the same; until then it is no
 more than not having reached it. That one peer reached it holds a verdict back, but when others did not, more
-of them are asked each time beside that one (`ask`): if still nobody else reaches it after
+of them are asked each time beside that one (`peer_probes`): if still nobody else reaches it after
 `disputed_patience_ms`, or, with too few for a quorum, after `unreachable_patience_ms`, it is outvoted. Only
 where nobody else can be asked does the word of one stand for ever. Refused: a majority of each round. That a
 node answered is strong evidence and that it did not is weak, so an honest witness must have time to find a

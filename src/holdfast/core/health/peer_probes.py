@@ -8,7 +8,7 @@ Where one peer alone reached the suspect, others are asked beside it the next ti
 
 Of a dead node peers are asked once more, when its time to come back is over. It may have stood still behind
 a cut and be well again: dead is final until it says hello, and over a cut it cannot. Whoever ends it on what
-peers said two minutes ago ends a node that works, and every peer could have said so (see `capacity`).
+peers said two minutes ago ends a node that works, and every peer could have said so (see `pools`).
 
 When there is nobody in another rack, anybody else is better than nobody; when there is nobody at all, the
 empty question is recorded, and `detect` knows that silence must then speak for itself.

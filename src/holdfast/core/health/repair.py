@@ -3,7 +3,7 @@
 The ladder: watch -> cordon -> drain -> reset -> replace, and quarantine for what can be neither reset nor
 replaced. Each finding says how far up it moves a node at once; coming back again and again moves it further.
 Two findings are made here, from what only we see: *flapping* (it returns from suspicion too often) and *fails
-every replica* (see `gray`: programs fail there that work elsewhere at the same time).
+every replica* (see `gray_failures`: programs fail there that work elsewhere at the same time).
 
 A drain has a deadline; a reset waits for the drain; a node that was repaired `repeats_max` times within a day
 is replaced instead. All of it is disruptive, so the brake may hold it, and a budget limits how many nodes are

@@ -96,7 +96,7 @@ def domain_level(spread_over: Level) -> Level:
 
 
 def suits(table: Table, needs: Needs) -> Bools:
-    """The rows that could take such a replica when empty: `packing.Bin.suits`, of all at once."""
+    """The rows that could take such a replica when empty: `bin_packing.Bin.suits`, of all at once."""
     asked = needs.resources
     key = (asked, tuple(sorted(needs.labels.items())), needs.tolerates, needs.spot)
     found = table.fixed_memo.get(key)

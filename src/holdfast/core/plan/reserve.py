@@ -1,6 +1,6 @@
 """Which nodes of a pool are kept for what is more important?
 
-A pool may keep its last nodes for work of some priority and above. `orders` launches them for nobody else;
+A pool may keep its last nodes for work of some priority and above. `launch` launches them for nobody else;
 here the same holds for nodes that are there already, because of a minimum, or because something important
 needed them a moment ago. Otherwise the first unimportant copy that comes along would sit where room was
 promised.

@@ -1,16 +1,16 @@
 """Which nodes are launched, for what has no room and for what a pool itself wants?
 
-Demand is what `failover` could not place. Nodes already on their way count as room: what fits on them is not
-ordered twice. For the rest the market says in which order to try the offers that suit (`market`): by what a
+Demand is what `schedule` could not place. Nodes already on their way count as room: what fits on them is not
+ordered twice. For the rest the market says in which order to try the offers that suit (`rank`): by what a
 useful hour will cost, chances and losses counted. Limits are kept here: pools' maxima, launches at a time,
 budgets and price ceilings, and back-offs, which are the offer's own where the offer failed and the pool's
 where its provider did.
 
 A node that waits in its provider's queue counts as room too, and another may be asked for beside it
-(`burst`).
+(`queue_hedging`).
 
 Where waiting is dear and the first choice doubtful, two nodes are asked for at once, in different domains,
-and whichever joins first stays (`capacity` ends the other).
+and whichever joins first stays (`pools` ends the other).
 
 What waiting is worth: a minute of it, as much as `wait_worth` minutes of the cheapest node that would do.
 Somebody who pays for a node wants what runs on it more than the money. What a loss costs: the restart, half a
@@ -107,7 +107,7 @@ def place_orders(draft: Draft, tally: dict[str, Tally]) -> None:
     for unmet in sorted(draft.unmet, key=lambda u: (-u.workload.priority, u.workload.name)):
         needs = draft.needs_of(unmet.workload)
         if draft.ways.get(unmet.workload.name) is Way.WAIT or unmet.workload.name in draft.world.mixed:
-            continue  # for what waits nothing is bought; for a mix `mixing` does it
+            continue  # for what waits nothing is bought; for a mix `service_mix` does it
         one_each = unmet.at_least > 1 or needs.spread is Spread.REQUIRE
         copies = draft.copies_at(unmet.workload.name)
         apart = Apart.of(draft.world, needs, copies)

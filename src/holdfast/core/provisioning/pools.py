@@ -1,6 +1,6 @@
 """What happens to nodes that nobody needs, and to those that are stuck; and what does a pool itself want?
 
-Besides what has no room (`orders`), a pool wants its minimum and its warm standby nodes. One that was deleted
+Besides what has no room (`launch`), a pool wants its minimum and its warm standby nodes. One that was deleted
 wants nothing: what is still to come is ended, and what is there is given notice as a spot node is, so that
 its work leaves first, within the time of a drain. The pool is forgotten when all of it is gone, and not
 sooner: somebody must go on asking its provider. Refused: to end the nodes at once, for whoever is in a hurry

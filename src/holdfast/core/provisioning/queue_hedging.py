@@ -4,7 +4,7 @@ A launch may be granted and still have to wait for its turn, as jobs of a batch 
 way, so it counts as room, and what it is for would wait with it. Whoever else could be ready sooner is worth
 asking: when the expected start is further away than the other offer's time to ready (what is remembered of
 it) and some patience, that offer is launched beside it. Whichever is ready first stays, and the other is
-cancelled (`capacity`), so nobody who waits loses its place in the queue by looking around.
+cancelled (`pools`), so nobody who waits loses its place in the queue by looking around.
 
 When it will start is the provider's own estimate, if it has one. If it has none: who has waited for some time
 is expected to wait for as long again. That is the rule for waits of which nothing is known but that they have

@@ -1,13 +1,13 @@
 """Jobs with a deadline: which way does each go on, and what follows from it for its node?
 
-`on_time` chooses the way (spot, on demand, or waiting) and says until when it is safe; here it is asked, with
-what the world knows: how much work is saved, what runs where, what spot and on demand cost now, how spot
-comes and goes, and how long nodes on demand take. A change is an action, `TakeWay`, so that it is journalled
-and told. A way says what is *bought*, not what is used: a job runs wherever there is room already, on a node
-that suits. Waiting, nothing is ordered for it; on spot, only spot; on demand, only on demand.
+`deadline_safety` chooses the way (spot, on demand, or waiting) and says until when it is safe; here it is
+asked, with what the world knows: how much work is saved, what runs where, what spot and on demand cost now,
+how spot comes and goes, and how long nodes on demand take. A change is an action, `TakeWay`, so that it is
+journalled and told. A way says what is *bought*, not what is used: a job runs wherever there is room already,
+on a node that suits. Waiting, nothing is ordered for it; on spot, only spot; on demand, only on demand.
 
 A job that runs on the wrong kind of node is moved when there is room on the right one (stopped, with its
-grace, so that it saves a checkpoint; its seat is then empty and `failover` fills it). Until then it goes on
+grace, so that it saves a checkpoint; its seat is then empty and `schedule` fills it). Until then it goes on
 where it is. One that waits keeps no node that costs something and that nobody else uses, and takes none such;
 room beside others is free.
 

@@ -1,7 +1,7 @@
 """How many of a service's nodes on spot, in which zones, and how many on demand?
 
 A service wants so many nodes ready all the time. Spot costs a third and comes and goes by zone; on demand is
-dear and always there; either takes minutes until it is ready. `orders` says what to launch and what to let go
+dear and always there; either takes minutes until it is ready. `launch` says what to launch and what to let go
 now. A launch that is refused is an event: ask again at once, with that zone marked as refused, and the next
 zone or on demand is ordered in the same moment. A few rules do it.
 

@@ -1,10 +1,10 @@
 """Services on a mix of spot and on demand: what is ordered for them, and when do they go back to spot?
 
-`mix` decides in nodes: how many on spot, in which offers, how many on demand. Here it is asked, with what the
-world knows, and its answer is carried out: nodes are launched, and copies that stand on demand in place of
-spot move to spot when a node there is ready (a successor first, so without a gap; the emptied node is then
-released as any other). For such a service `mix` decides what is ordered, and nobody else (`orders` leaves it
-alone).
+`mix_policy` decides in nodes: how many on spot, in which offers, how many on demand. Here it is asked, with
+what the world knows, and its answer is carried out: nodes are launched, and copies that stand on demand in
+place of spot move to spot when a node there is ready (a successor first, so without a gap; the emptied node
+is then released as any other). For such a service `mix_policy` decides what is ordered, and nobody else
+(`launch` leaves it alone).
 
 The floor is a matter of seats as well: as long as fewer copies than that are on demand, the next one goes
 there; all others go to spot first, and to on demand where spot has no room. A floor whose node was lost, and

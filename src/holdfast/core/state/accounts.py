@@ -1,7 +1,7 @@
 """Writing the accounts: which changes of a node are changes of what it costs.
 
 A node begins to cost when it is asked for, or joins unasked, and ceases when its provider confirms that it is
-gone. Only `fold` calls these, as it alone writes the world; how accounts are kept is told in `money`.
+gone. Only `fold` calls these, as it alone writes the world; how accounts are kept is told in `budgets`.
 
 Money goes by elapsed time. While one leads its clock is steady; from one leader to the next it starts from
 the wall clock, which may have been set forward meanwhile. How far is known if the next leader runs in the

@@ -1,7 +1,7 @@
 """What the world is after something happened.
 
 Each event has one small function, here or in the module of what it is about: `fold_nodes`, `fold_replicas`,
-`fold_workloads`, `fold_supply` (pools and offers), `fold_gateway` (keys and limits), `fold_outcomes` (how
+`fold_workloads`, `fold_pools` (pools and offers), `fold_gateway` (keys and limits), `fold_outcomes` (how
 programs ended, findings). This module is the table of which is which.
 """
 

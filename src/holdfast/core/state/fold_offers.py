@@ -1,7 +1,7 @@
 """What an event or an action tells of the offer behind it, and of the losses of a service on spot.
 
-The folds of `remember` say what a launch, a loss or a list means for a record; here it is decided which of
-them an event is. A node that was told it will be taken away, or was called dead, is lost once, however it
+The folds of `offer_history` say what a launch, a loss or a list means for a record; here it is decided which
+of them an event is. A node that was told it will be taken away, or was called dead, is lost once, however it
 ends; one that we end ourselves lived at least so long. A launch that failed by a lack of capacity is the
 offer's own failure and holds back nothing else; being throttled, denied or cut off is its provider's, and the
 pool backs off (`fold_events`).

@@ -1,4 +1,4 @@
-"""Which outcomes of replicas are remembered, for `gray` to compare nodes by.
+"""Which outcomes of replicas are remembered, for `gray_failures` to compare nodes by.
 
 A run succeeded when its program says that it is done, and a copy of a service when it served for `PROVEN_MS`
 before somebody stopped it. A success on a node strikes out the failures before it there. Of each version of a

@@ -40,7 +40,7 @@ def applied(world: World, event: ev.PoolApplied) -> None:
 
 
 def deleted(world: World, event: ev.PoolDeleted) -> None:
-    """It takes no more nodes. It stays until those it has are gone (`capacity`)."""
+    """It takes no more nodes. It stays until those it has are gone (`pools`)."""
     pool = world.pools.get(event.pool)
     if pool is None or world.pool_states[pool.name].deleted_at:
         return

@@ -13,7 +13,7 @@ A rollback is a change like any other: what ran under an earlier version runs ag
 what is not part of a version (how many, priority) stays as it is now. Refused: to bring back the whole file
 of that time. Whoever rolls back a bad program in the night does not want last month's number of copies.
 
-How far copies are to be apart is not part of what runs: `balance` brings them apart by and by.
+How far copies are to be apart is not part of what runs: `rebalance` brings them apart by and by.
 """
 
 from collections.abc import Iterable, Sequence
