@@ -179,7 +179,7 @@ def test_an_agent_loads_nothing_heavy() -> None:
 
 @lived
 async def test_the_command_becomes_the_agent_and_keeps_the_token_out_of_its_words(started: Started) -> None:
-    program = "from holdfast.cli.agent import agent; import sys\n"
+    program = "from holdfast.cli.commands.agent import agent; import sys\n"
     program += "agent(join=[sys.argv[1]], name='n1', root=sys.argv[2], token='t7', cpus='1', memory='64')"
     async with HubTwin() as hub:
         process = await asyncio.create_subprocess_exec(

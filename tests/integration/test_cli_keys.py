@@ -14,7 +14,8 @@ import httpx
 import pytest
 import typer
 
-from holdfast.cli import complete, where
+from holdfast.cli import completion
+from holdfast.cli.client import address
 from holdfast.cli.main import app
 from tests.cli_rig import Holdfast, called, without_environment
 from tests.gateways import CHAT, chat
@@ -196,11 +197,11 @@ def test_keys_and_scopes_complete(holdfast: Holdfast, folder: Path) -> None:
     group: Any = typer.main.get_command(app)
     command = group.commands["keys"].commands["delete"]
     with command.make_context("delete", [], resilient_parsing=True) as context:
-        assert complete.key_ids(context, "fi") == ["fixed"]
+        assert completion.key_ids(context, "fi") == ["fixed"]
     command = group.commands["limits"].commands["set"]
     with command.make_context("set", [], resilient_parsing=True) as context:
-        assert "team:red/model:toy" in complete.scopes(context, "team:")
-        assert complete.scopes(context, "gl") == ["global"]
+        assert "team:red/model:toy" in completion.scopes(context, "team:")
+        assert completion.scopes(context, "gl") == ["global"]
 
 
 def test_the_token_of_a_gateway_goes_to_nobody_else(tmp_path: Path) -> None:
@@ -210,14 +211,14 @@ def test_the_token_of_a_gateway_goes_to_nobody_else(tmp_path: Path) -> None:
     (home / "admin-token").touch(0o600)
     (home / "admin-token").write_text("hfg_x\n")
     empty: dict[str, str] = {}
-    found = where.keeper_of_keys(folder=tmp_path, environment=empty)
-    assert found._replace(because="") == where.Server(("http://10.0.0.1:8081",), "hfg_x", is_gateway=True)
-    assert where.keeper_of_keys("https://10.0.0.2:1", folder=tmp_path, environment=empty).token == ""
+    found = address.keeper_of_keys(folder=tmp_path, environment=empty)
+    assert found._replace(because="") == address.Server(("http://10.0.0.1:8081",), "hfg_x", is_gateway=True)
+    assert address.keeper_of_keys("https://10.0.0.2:1", folder=tmp_path, environment=empty).token == ""
     other = {"HOLDFAST_URL": "https://10.0.0.3:1", "HOLDFAST_TOKEN": "t"}
-    assert where.keeper_of_keys(folder=tmp_path, environment=other) == where.Server(
+    assert address.keeper_of_keys(folder=tmp_path, environment=other) == address.Server(
         ("https://10.0.0.3:1",), "t"
     )
-    assert where.keeper_of_keys(folder=tmp_path / "none", environment=other).is_gateway is False
+    assert address.keeper_of_keys(folder=tmp_path / "none", environment=other).is_gateway is False
     elsewhere = {"HOLDFAST_GATEWAY_DIR": str(home)}
-    found = where.keeper_of_keys(folder=tmp_path / "none", environment=elsewhere)
+    found = address.keeper_of_keys(folder=tmp_path / "none", environment=elsewhere)
     assert (found.urls, found.token) == (("http://10.0.0.1:8081",), "hfg_x")

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import wiring
 from holdfast.adapters.clock import HostClock
-from holdfast.cli.serve import serve
+from holdfast.cli.commands.serve import serve
 from holdfast.control.authority import Authority, made
 from holdfast.control.certificates import OwnCertificates, Shown
 from holdfast.control.enrol import Enrolment

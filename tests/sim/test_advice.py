@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import forecast
+from holdfast.cli.render import what_if_report
 from holdfast.files.scenario import from_tables
 from holdfast.sim.advice import advice
 from holdfast.sim.run import Simulation
@@ -19,7 +19,7 @@ def told(pool: dict[str, Any], *, lasts: str = "18h", web: dict[str, Any] | None
     story = {"lasts": lasts, "settle": "10m", "pools": [std], "workloads": [{**WEB, **(web or {})}], **more}
     scenario = from_tables(story, "what-if.toml")
     first = Simulation(scenario)
-    results = [first.run(), *(forecast.one(scenario, seed) for seed in (2, 3))]
+    results = [first.run(), *(what_if_report.one(scenario, seed) for seed in (2, 3))]
     (line,) = advice(first, results)
     rows = [row for result in results for row in result.workloads if row.name == WEB["name"]]
     shown = sum(row.availability for row in rows) / len(results)

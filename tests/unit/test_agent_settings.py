@@ -9,7 +9,7 @@ import pytest
 from holdfast.agent import settings
 from holdfast.agent.home import Unusable
 from holdfast.agent.settings import Url, join_token, read, read_urls
-from holdfast.cli import agent as cli_agent
+from holdfast.cli.commands import agent as cli_agent
 from holdfast.model.place import Place
 
 JOIN = ("--join", "https://10.0.0.1:7700")

@@ -13,8 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast import __version__
-from holdfast.cli import complete, picture, progress, sim_sweep
+from holdfast.cli import completion
+from holdfast.cli.commands.sim import sweep as sim_sweep
 from holdfast.cli.main import app
+from holdfast.cli.render import plot, progress
 from holdfast.sim import sweep
 from tests.cli_rig import Holdfast, called
 
@@ -263,7 +265,7 @@ def test_an_interrupt_ends_quietly_with_130(
     def interrupt(out: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(picture, "ready", interrupt)
+    monkeypatch.setattr(plot, "ready", interrupt)
     told = holdfast("sim", "run", short, "--picture", "x.svg")
     assert (told.code, told.out, told.err) == (130, "", "")
 
@@ -282,13 +284,13 @@ def test_scenario_files_are_completed(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "scenarios").mkdir()
     for name in ("pyproject.toml", "mine.toml", "scenarios/one.toml", "scenarios/two.toml"):
         (tmp_path / name).write_text("")
-    assert complete.scenario_files("") == [
+    assert completion.scenario_files("") == [
         "mine.toml",
         "scenarios/one.toml",
         "scenarios/two.toml",
         "scenarios/",
     ]
-    assert complete.scenario_files("scenarios/t") == ["scenarios/two.toml"]
+    assert completion.scenario_files("scenarios/t") == ["scenarios/two.toml"]
 
 
 def test_completion_can_still_be_installed() -> None:

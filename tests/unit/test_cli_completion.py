@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from holdfast.cli import complete
+from holdfast.cli import completion
 from holdfast.cli.main import app
 from tests.cli_rig import Answer, gives, listening, node, problem
 from tests.ports import free_port
@@ -22,10 +22,10 @@ def names(found: Callable[[typer.Context, str], list[str]], url: str, incomplete
 
 def test_completion_knows_the_names_of_the_fleet() -> None:
     with listening(lambda method, path: gives([{"name": "std-a", "id": "web/0.1"}])) as server:
-        assert names(complete.nodes, server.url, "s") == ["std-a"]
-        assert names(complete.workloads, server.url, "x") == []
-        assert names(complete.replicas, server.url, "web") == ["web/0.1"]
-        assert names(complete.offers, server.url, "") == ["std-a"]
+        assert names(completion.nodes, server.url, "s") == ["std-a"]
+        assert names(completion.workloads, server.url, "x") == []
+        assert names(completion.replicas, server.url, "web") == ["web/0.1"]
+        assert names(completion.offers, server.url, "") == ["std-a"]
 
 
 def test_completion_knows_what_can_be_deleted() -> None:
@@ -35,7 +35,7 @@ def test_completion_knows_what_can_be_deleted() -> None:
     def completed(url: str, *typed: str) -> list[str]:
         context = typer.Context(typer.main.get_command(app))
         context.params = {"url": url, "names": list(typed)}
-        return complete.deleted(context, "")
+        return completion.deleted(context, "")
 
     with listening(answer) as server:
         assert completed(server.url) == ["pool", "web"]
@@ -48,7 +48,7 @@ def test_completion_knows_what_a_deed_is_done_to(deed: str, path: str) -> None:
     with listening(lambda method, path: gives([{"name": "x"}])) as server:
         context = typer.Context(typer.main.get_command(app))
         context.params = {"url": server.url, "token": None, "deed": deed}
-        assert complete.harmed(context, "") == ["x"]
+        assert completion.harmed(context, "") == ["x"]
         assert [asked[1] for asked in server.asked] == [path]
 
 
@@ -59,16 +59,16 @@ def test_completion_is_silent_about_everything_that_goes_wrong(
     answer: Answer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with listening(lambda method, path: answer) as server:
-        assert names(complete.nodes, server.url, "") == []
-    assert names(complete.nodes, f"http://127.0.0.1:{free_port()}", "") == []
-    assert names(complete.nodes, "nonsense://", "") == []
+        assert names(completion.nodes, server.url, "") == []
+    assert names(completion.nodes, f"http://127.0.0.1:{free_port()}", "") == []
+    assert names(completion.nodes, "nonsense://", "") == []
     assert capfd.readouterr() == ("", "")
 
 
 def test_completion_does_not_wait_for_a_server_that_is_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
-        assert names(complete.nodes, f"http://127.0.0.1:{silent.getsockname()[1]}", "") == []
+        assert names(completion.nodes, f"http://127.0.0.1:{silent.getsockname()[1]}", "") == []
         assert time.monotonic() - begun < 20
 
 
@@ -77,31 +77,31 @@ def test_workload_files_are_completed(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "examples").mkdir()
     for name in ("a.yaml", "b.yml", "c.toml", "examples/d.yaml"):
         (tmp_path / name).touch()
-    assert complete.workload_files("") == ["a.yaml", "b.yml", "examples/d.yaml", "examples/"]
+    assert completion.workload_files("") == ["a.yaml", "b.yml", "examples/d.yaml", "examples/"]
 
 
 def test_zones_are_completed_by_their_last_part_or_their_path() -> None:
     answers: list[object] = [node("n1"), node("n2"), {"name": "strange"}]
     with listening(lambda method, path: gives(answers)) as server:
-        assert names(complete.zones, server.url, "") == ["a", "local/r/a"]
-        assert names(complete.zones, server.url, "lo") == ["local/r/a"]
+        assert names(completion.zones, server.url, "") == ["a", "local/r/a"]
+        assert names(completion.zones, server.url, "lo") == ["local/r/a"]
 
 
 def test_completion_knows_what_scales_and_by_which_signals() -> None:
     answers = [{"name": "web", "scale": {"signals": ["in_flight", "queue"]}}, {"name": "db", "scale": None}]
     with listening(lambda method, path: gives(answers)) as server:
-        assert names(complete.scaling, server.url, "") == ["web"]
+        assert names(completion.scaling, server.url, "") == ["web"]
         context = typer.Context(typer.main.get_command(app))
         context.params = {"url": server.url, "token": None, "workload": "web", "said": ["queue=3"]}
-        assert complete.signals(context, "") == ["in_flight="]
-        assert complete.signals(context, "in_flight=1") == []
+        assert completion.signals(context, "") == ["in_flight="]
+        assert completion.signals(context, "in_flight=1") == []
         context.params = {"url": server.url, "token": None, "workload": "db", "said": None}
-        assert "tokens_per_s=" in complete.signals(context, "t")
+        assert "tokens_per_s=" in completion.signals(context, "t")
 
 
 def test_variables_that_may_be_passed_on_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KRB5CCNAME", "x")
     monkeypatch.setenv("KRB5_TRACE", "x")
     monkeypatch.setenv("HOLDFAST_TOKEN", "x")
-    assert complete.variables("KRB5") == ["KRB5CCNAME", "KRB5_TRACE"]
-    assert complete.variables("HOLDFAST_") == []
+    assert completion.variables("KRB5") == ["KRB5CCNAME", "KRB5_TRACE"]
+    assert completion.variables("HOLDFAST_") == []

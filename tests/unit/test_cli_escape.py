@@ -11,9 +11,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli import look, say
-from holdfast.cli.escape import CONTROL, for_output, shown
-from holdfast.cli.log_streams import Reading
+from holdfast.cli import output
+from holdfast.cli.client.log_streams import Reading
+from holdfast.cli.render import theme
+from holdfast.cli.render.escape import CONTROL, for_output, shown
 
 EVIL = "\x1b]0;PWNED\x07 \x9b31m \x1b[2J a\rb \u202efdp.exe \x7f"
 
@@ -51,7 +52,7 @@ def test_a_table_of_what_programs_wrote_is_not_obeyed_by_the_terminal() -> None:
     table = Table("NAME", "WHY")
     table.add_row(Text(EVIL), f"{EVIL}\nnext line")
     with a_terminal() as terminal:
-        look.show(Group(Text(EVIL, "bold"), table, EVIL))
+        theme.show(Group(Text(EVIL, "bold"), table, EVIL))
     assert not obeyed(terminal.getvalue())
     assert terminal.getvalue().count("PWNED") == 4
 
@@ -59,22 +60,22 @@ def test_a_table_of_what_programs_wrote_is_not_obeyed_by_the_terminal() -> None:
 def test_colours_of_our_own_still_reach_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     with a_terminal() as terminal:
-        look.show(Text(EVIL, "bold red"))
+        theme.show(Text(EVIL, "bold red"))
     assert terminal.getvalue().startswith("\x1b[1;31m\\x1b]0;")
 
 
 def test_a_pipe_gets_what_was_written(capsys: pytest.CaptureFixture[str]) -> None:
-    say.out(EVIL)
+    output.out(EVIL)
     assert capsys.readouterr().out == f"{EVIL}\n"
     assert for_output(EVIL, io.StringIO()) == EVIL
 
 
 def test_json_and_errors_are_not_obeyed_by_the_terminal() -> None:
     with a_terminal() as terminal:
-        say.as_json({"why": EVIL})
-        say.raw(f'{{"why": "{EVIL}"}}'.encode())
+        output.as_json({"why": EVIL})
+        output.raw(f'{{"why": "{EVIL}"}}'.encode())
         with pytest.raises(typer.Exit):
-            say.fail([EVIL], EVIL)
+            output.fail([EVIL], EVIL)
     assert not obeyed(terminal.getvalue())
     assert terminal.getvalue().count("PWNED") == 4
 

@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from holdfast.api import shapes
-from holdfast.cli import events, instants, log_bytes
+from holdfast.cli.client import log_bytes
+from holdfast.cli.commands import events
+from holdfast.cli.render import instants
 from tests.cli_rig import (
     Answer,
     Holdfast,

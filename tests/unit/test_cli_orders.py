@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.api import shapes
-from holdfast.cli.apply import joined
-from holdfast.cli.client import Unanswered, read
+from holdfast.cli.client.http import Unanswered, read
+from holdfast.cli.commands.apply import joined
 from holdfast.files.workload import documents
 from tests.cli_rig import (
     WEB,

@@ -7,10 +7,12 @@ import msgspec
 import pytest
 
 from holdfast.api import shapes
-from holdfast.cli import look, status_page, tables, tables_market
-from holdfast.cli.capacity import told as capacity_page
-from holdfast.cli.client import read
-from holdfast.cli.rows import Rows, facts
+from holdfast.cli.client.http import read
+from holdfast.cli.commands.capacity import told as capacity_page
+from holdfast.cli.render import status_page, theme
+from holdfast.cli.render.rows import Rows, facts
+from holdfast.cli.render.tables import fleet as tables
+from holdfast.cli.render.tables import market
 from holdfast.model.units import DAY
 from tests.cli_rig import NOW, Holdfast, fleet, gives, line, listening, node, replica, workload
 
@@ -20,7 +22,7 @@ def test_the_page_says_what_is_wrong_first() -> None:
         shapes.Seat(f"web/{n}", "active", "open", "", "", "", state, 0, None, "")
         for n, state in enumerate(("ready", "starting", "pending"))
     ]
-    told = look.plain(
+    told = theme.plain(
         status_page.page(
             fleet(
                 [node("std-a"), node("std-b", "dead"), node("std-c", state="launching")],
@@ -49,7 +51,7 @@ def test_a_node_that_is_alive_and_out_of_service_is_counted_at_the_head() -> Non
         node("std-b", state="quarantined", findings=["fails every replica"]),
         node("std-c", state="draining"),
     ]
-    told = look.plain(status_page.page(fleet([node("std-a"), *out], []), [], bars=False))
+    told = theme.plain(status_page.page(fleet([node("std-a"), *out], []), [], bars=False))
     assert "3 of 3 nodes alive, 1 quarantined, 1 draining" in told
     assert "fails every replica" in told
 
@@ -61,24 +63,24 @@ def test_what_is_paused_is_shown_as_paused_and_not_as_lost() -> None:
         for n, state in enumerate(states)
     ]
     paused = workload(wanted=3, paused=True, seats=seats)
-    assert "‖‖◐" in look.plain(tables.workloads([paused]))
-    told = look.plain(tables.seat_rows(paused))
+    assert "‖‖◐" in theme.plain(tables.workloads([paused]))
+    told = theme.plain(tables.seat_rows(paused))
     assert (told.count("‖ paused"), told.count("asked to stop")) == (2, 1)
-    assert "✕○◐" in look.plain(tables.workloads([workload(wanted=3, seats=seats)]))
+    assert "✕○◐" in theme.plain(tables.workloads([workload(wanted=3, seats=seats)]))
 
 
 def test_a_dead_node_looks_neither_ready_nor_busy() -> None:
     dead = node("std-a", "dead", replicas=["web/0.1", "web/1.1"])
-    (row,) = look.plain(tables.nodes([dead], bars=False)).splitlines()[1:]
+    (row,) = theme.plain(tables.nodes([dead], bars=False)).splitlines()[1:]
     assert "ready" not in row
     assert "2 lost" in row
-    assert "lost, was ready" in look.plain(tables.node_facts(dead))
-    assert "0 lost" not in look.plain(tables.nodes([node("std-a", "dead", replicas=[])], bars=False))
+    assert "lost, was ready" in theme.plain(tables.node_facts(dead))
+    assert "0 lost" not in theme.plain(tables.nodes([node("std-a", "dead", replicas=[])], bars=False))
 
 
 def test_names_with_numbers_are_sorted_as_people_count(holdfast: Holdfast) -> None:
     found = [node("local-10"), node("local-9"), node("a"), node("local-2")]
-    assert sorted(["a10b", "a9b", "9", "a", "b1", ""], key=look.natural) == [
+    assert sorted(["a10b", "a9b", "9", "a", "b1", ""], key=theme.natural) == [
         "",
         "9",
         "a",
@@ -86,7 +88,7 @@ def test_names_with_numbers_are_sorted_as_people_count(holdfast: Holdfast) -> No
         "a10b",
         "b1",
     ]
-    told = look.plain(status_page.page(fleet(found, []), [], bars=False))
+    told = theme.plain(status_page.page(fleet(found, []), [], bars=False))
     assert told.index("local-2") < told.index("local-9") < told.index("local-10")
     with listening(lambda method, path: gives(found)) as server:
         rows = holdfast("nodes", "--url", server.url).out.splitlines()[1:]
@@ -94,11 +96,11 @@ def test_names_with_numbers_are_sorted_as_people_count(holdfast: Holdfast) -> No
 
 
 def test_a_long_line_goes_on_below_its_own_text() -> None:
-    assert look.hanging("12:00  web  ", "one two three four five six", 34) == (
+    assert theme.hanging("12:00  web  ", "one two three four five six", 34) == (
         "12:00  web  one two three four\n            five six"
     )
-    assert look.hanging("", "short", 80) == "short"
-    assert look.hanging("a long beginning ", "and-a-word-that-cannot-be-cut", 20).count("\n") == 0
+    assert theme.hanging("", "short", 80) == "short"
+    assert theme.hanging("a long beginning ", "and-a-word-that-cannot-be-cut", 20).count("\n") == 0
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_what_counts_as_wanted(fields: dict[str, Any], well: bool) -> None:
 
 
 def test_an_empty_fleet_says_what_to_do() -> None:
-    told = look.plain(status_page.page(fleet([], [], leader=""), [], bars=False))
+    told = theme.plain(status_page.page(fleet([], [], leader=""), [], bars=False))
     assert "nobody leads" in told
     assert "no workloads: holdfast apply" in told
     assert "no nodes" in told
@@ -127,7 +129,7 @@ def test_an_empty_fleet_says_what_to_do() -> None:
 
 def test_a_large_fleet_is_cut_to_what_fits_and_says_so() -> None:
     nodes = [node(f"n-{number}") for number in range(500)] + [node("sick", "suspect")]
-    told = look.plain(status_page.page(fleet(nodes, [workload(ready=1)]), [], bars=False, rows=30))
+    told = theme.plain(status_page.page(fleet(nodes, [workload(ready=1)]), [], bars=False, rows=30))
     assert len(told.splitlines()) <= 30
     assert "sick" in told
     assert "nodes more" in told
@@ -138,7 +140,7 @@ def test_no_width_breaks_the_page(width: int) -> None:
     page = status_page.page(
         fleet([node("a-long-name-of-a-node", "dead")], [workload(why="a reason " * 10)]), [], bars=True
     )
-    lines = look.plain(page, width).splitlines()
+    lines = theme.plain(page, width).splitlines()
     assert max(len(text) for text in lines) <= width
     assert "a reason" in "\n".join(lines)
 
@@ -146,23 +148,23 @@ def test_no_width_breaks_the_page(width: int) -> None:
 def test_a_remark_that_does_not_fit_beside_its_row_stands_below_it() -> None:
     rows = Rows("A", "B")
     rows.add("x", "y", remark="why " * 5)
-    assert look.plain(rows, 80) == "A  B\nx  y  why why why why why"
-    assert look.plain(rows, 20) == "A  B\nx  y\n    why why why why\n    why"
+    assert theme.plain(rows, 80) == "A  B\nx  y  why why why why why"
+    assert theme.plain(rows, 20) == "A  B\nx  y\n    why why why why\n    why"
 
 
 def test_columns_that_can_be_spared_make_room() -> None:
     rows = Rows("LONG", "SPARE", "LAST", spare=("SPARE",))
     rows.add("a" * 10, "b" * 10, "c" * 10)
-    assert "SPARE" in look.plain(rows, 40)
-    assert look.plain(rows, 30) == "LONG        LAST\naaaaaaaaaa  cccccccccc"
+    assert "SPARE" in theme.plain(rows, 40)
+    assert theme.plain(rows, 30) == "LONG        LAST\naaaaaaaaaa  cccccccccc"
 
 
 def test_facts_leave_out_what_is_empty() -> None:
-    assert look.plain(facts(("a", "1"), ("b", ""), ("long", "2"))) == "a     1\nlong  2"
+    assert theme.plain(facts(("a", "1"), ("b", ""), ("long", "2"))) == "a     1\nlong  2"
 
 
 def test_a_bar_shows_what_is_used_and_what_is_promised() -> None:
-    assert [look.bar(used, promised).plain for used, promised in ((0, 0), (0.5, 1), (2, 0), (-1, 0.5))] == [
+    assert [theme.bar(used, promised).plain for used, promised in ((0, 0), (0.5, 1), (2, 0), (-1, 0.5))] == [
         "░░░░░░",
         "███▓▓▓",
         "██████",
@@ -187,13 +189,13 @@ def capacity() -> shapes.Capacity:
 
 
 def test_the_capacity_fits_on_a_terminal_of_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "width", lambda: 80)
+    monkeypatch.setattr(theme, "width", lambda: 80)
     for one in (False, True):
-        lines = look.plain(capacity_page(capacity(), one=one), 80).splitlines()
+        lines = theme.plain(capacity_page(capacity(), one=one), 80).splitlines()
         assert max(map(len, lines)) <= 80
         assert not any("…" in line for line in lines)
-    assert "and 3 more; --json shows all" in look.plain(capacity_page(capacity(), one=False), 80)
-    assert "and 11 that fit as often or more" in look.plain(capacity_page(capacity(), one=False), 80)
+    assert "and 3 more; --json shows all" in theme.plain(capacity_page(capacity(), one=False), 80)
+    assert "and 11 that fit as often or more" in theme.plain(capacity_page(capacity(), one=False), 80)
 
 
 def listed(**other: Any) -> shapes.OfferListed:
@@ -231,8 +233,8 @@ def spending() -> shapes.Spending:
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_offers_and_money_fit_on_a_terminal(width: int) -> None:
     long = listed(key="a-pool-with-a-long-name/p5.48xlarge", capacity=shapes.Resources(500, 512), refusal="")
-    for made in (tables_market.offers([listed(), long]), tables_market.spend(spending())):
-        told = look.plain(made, width)
+    for made in (market.offers([listed(), long]), market.spend(spending())):
+        told = theme.plain(made, width)
         assert max(map(len, told.splitlines())) <= width
         assert "a-pool-with-a-lo" in told
     if width >= 80:
@@ -243,16 +245,16 @@ def test_a_service_that_scales_shows_its_bounds() -> None:
     bounds = shapes.Bounds(1, 8, ["in_flight", "queue"])
     shown = workload(ready=2, wanted=3, scale=bounds)
     assert tables.progress(shown).plain == "2/3 (1-8)"
-    assert "1 to 8, by in_flight, queue" in look.plain(tables.workload_facts(shown))
+    assert "1 to 8, by in_flight, queue" in theme.plain(tables.workload_facts(shown))
 
 
 def test_what_a_pool_costs_is_shown_only_if_it_costs_something() -> None:
     free = shapes.Pool("mine", "join", 0, 9, 0, 1, "", [])
     paid = shapes.Pool("std", "aws", 0, 9, 0, 1, "", [], 500_000, None, shapes.Budget(None, 90_000_000))
-    assert "COSTS" not in look.plain(tables.pools([free]))
-    told = look.plain(tables.pools([free, paid]))
+    assert "COSTS" not in theme.plain(tables.pools([free]))
+    told = theme.plain(tables.pools([free, paid]))
     assert "$0.50/h  $90.00 a month" in told
-    assert max(map(len, look.plain(tables.pools([free, paid]), 80).splitlines())) <= 80
+    assert max(map(len, theme.plain(tables.pools([free, paid]), 80).splitlines())) <= 80
 
 
 def test_offers_of_a_pool_that_does_not_exist_are_a_mistake(holdfast: Holdfast) -> None:
@@ -330,8 +332,8 @@ def test_an_answer_of_a_newer_server_is_read_all_the_same() -> None:
 
 def test_the_page_says_where_limits_and_fencing_are_not_the_kernels() -> None:
     kept = [node("n1", limits="cgroup", fencing="kernel")]
-    assert "limits" not in look.plain(status_page.page(fleet(kept, []), [], bars=False))
-    shown = look.plain(
+    assert "limits" not in theme.plain(status_page.page(fleet(kept, []), [], bars=False))
+    shown = theme.plain(
         status_page.page(fleet([*kept, node("n2", limits="watchdog", fencing="none")], []), [], bars=False)
     )
     assert "limits: watchdog on 1 of 2 nodes: memory, not cpus" in shown
@@ -339,6 +341,6 @@ def test_the_page_says_where_limits_and_fencing_are_not_the_kernels() -> None:
 
 
 def test_a_clock_that_is_far_off_is_said_on_the_page() -> None:
-    behind = look.plain(status_page.page(fleet([], [], clock_off_ms=-400 * DAY), [], bars=False))
+    behind = theme.plain(status_page.page(fleet([], [], clock_off_ms=-400 * DAY), [], bars=False))
     assert "CLOCK  that of the control plane is 400d behind the fleet's time" in behind
-    assert "CLOCK" not in look.plain(status_page.page(fleet([], []), [], bars=False))
+    assert "CLOCK" not in theme.plain(status_page.page(fleet([], []), [], bars=False))

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from holdfast.api import shapes
-from holdfast.cli import demo, up
+from holdfast.cli.commands import demo, up
 from holdfast.model import told as model_told
 from tests.cli_rig import NOW, Answer, Holdfast, fleet, gives, line, listening, node, workload
 

@@ -9,7 +9,8 @@ import typer
 from msgspec.structs import replace
 
 from holdfast.api import shapes
-from holdfast.cli import complete, goals
+from holdfast.cli import completion
+from holdfast.cli.client import goals
 from holdfast.cli.main import app
 from tests.cli_rig import WEB, Answer, Holdfast, gives, listening, node, problem, replica, workload
 
@@ -191,10 +192,10 @@ def test_completion_knows_what_can_be_waited_for() -> None:
     context = typer.Context(typer.main.get_command(app))
     with listening(lambda method, path: gives([{"name": path.removeprefix("/v1/")}])) as server:
         context.params = {"url": server.url}
-        assert complete.waited(context, "") == ["workloads", "workload/", "node/", "pool/"]
-        assert complete.waited(context, "node/") == ["node/nodes"]
-        assert complete.waited(context, "pool/p") == ["pool/pools"]
-        assert complete.waited(context, "planet/p") == []
+        assert completion.waited(context, "") == ["workloads", "workload/", "node/", "pool/"]
+        assert completion.waited(context, "node/") == ["node/nodes"]
+        assert completion.waited(context, "pool/p") == ["pool/pools"]
+        assert completion.waited(context, "planet/p") == []
 
 
 @pytest.mark.parametrize("kind", ["job", "sweep"])

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from holdfast.api import shapes
-from holdfast.cli import talk, where
-from holdfast.cli.client import Client, Unanswered
-from holdfast.cli.where import BadAddress, Server
+from holdfast.cli.client import address, with_client
+from holdfast.cli.client.address import BadAddress, Server
+from holdfast.cli.client.http import Client, Unanswered
 from tests.cli_rig import Answer, Holdfast, gives, listening, problem
 from tests.ports import free_port
 
@@ -32,20 +32,20 @@ def test_an_option_goes_before_the_environment_and_that_before_the_files(tmp_pat
     inside = tmp_path / "a" / "b"
     inside.mkdir(parents=True)
     env = {"HOLDFAST_URL": "http://127.0.0.1:2222", "HOLDFAST_TOKEN": "from-env"}
-    assert where.server(folder=inside, environment={}) == Server(("http://127.0.0.1:1111",), "from-file")
-    assert where.server(folder=inside, environment=env) == Server(("http://127.0.0.1:2222",), "from-env")
-    given = where.server("127.0.0.1:3333/", "given", folder=inside, environment=env)
+    assert address.server(folder=inside, environment={}) == Server(("http://127.0.0.1:1111",), "from-file")
+    assert address.server(folder=inside, environment=env) == Server(("http://127.0.0.1:2222",), "from-env")
+    given = address.server("127.0.0.1:3333/", "given", folder=inside, environment=env)
     assert given == Server(("http://127.0.0.1:3333",), "given")
 
 
 def test_without_anything_it_is_the_usual_place_on_this_machine(tmp_path: Path) -> None:
-    assert where.server(folder=tmp_path, environment={}) == Server((where.USUAL,))
+    assert address.server(folder=tmp_path, environment={}) == Server((address.USUAL,))
 
 
 def test_the_folder_of_a_control_plane_can_be_named(tmp_path: Path) -> None:
     note(tmp_path, "http://127.0.0.1:1111", "secret")
     env = {"HOLDFAST_DIR": str(tmp_path / ".holdfast")}
-    assert where.server(folder=Path("/"), environment=env).token == "secret"
+    assert address.server(folder=Path("/"), environment=env).token == "secret"
 
 
 def test_what_login_keeps_is_found_from_everywhere_behind_what_is_nearer(tmp_path: Path) -> None:
@@ -54,32 +54,32 @@ def test_what_login_keeps_is_found_from_everywhere_behind_what_is_nearer(tmp_pat
     near.mkdir()
     note(home, "http://127.0.0.1:1111")
     environment = {"HOME": str(home)}
-    assert where.server(folder=near, environment=environment).urls == ("http://127.0.0.1:1111",)
+    assert address.server(folder=near, environment=environment).urls == ("http://127.0.0.1:1111",)
     note(near, "http://127.0.0.1:2222")
-    assert where.server(folder=near, environment=environment).urls == ("http://127.0.0.1:2222",)
+    assert address.server(folder=near, environment=environment).urls == ("http://127.0.0.1:2222",)
 
 
 def test_a_folder_that_was_named_and_has_no_address_leads_to_no_other_control_plane(tmp_path: Path) -> None:
     note(tmp_path, "http://127.0.0.1:1111", "secret")
     environment = {"HOLDFAST_DIR": str(tmp_path / "none")}
     with pytest.raises(BadAddress, match="no control plane of yours has left its address there"):
-        where.server(folder=tmp_path, environment=environment)
-    assert where.server("http://127.0.0.1:3", folder=tmp_path, environment=environment).urls
+        address.server(folder=tmp_path, environment=environment)
+    assert address.server("http://127.0.0.1:3", folder=tmp_path, environment=environment).urls
 
 
 @pytest.mark.parametrize("token", ["tök", "a b\nc", "hf_\x00"])
 def test_a_token_with_letters_that_none_has_is_refused(tmp_path: Path, token: str) -> None:
     with pytest.raises(BadAddress, match="letters that no token has"):
-        where.server(token=token, folder=tmp_path, environment={})
+        address.server(token=token, folder=tmp_path, environment={})
 
 
 def test_the_token_of_a_folder_goes_to_no_other_machine(tmp_path: Path) -> None:
     note(tmp_path, "https://here.example:7700", "secret")
-    assert where.server(folder=tmp_path, environment={}).token == "secret"
-    assert where.server("https://there.example", folder=tmp_path, environment={}).token == ""
+    assert address.server(folder=tmp_path, environment={}).token == "secret"
+    assert address.server("https://there.example", folder=tmp_path, environment={}).token == ""
     both = "https://here.example:7700,https://there.example"
-    assert where.server(both, folder=tmp_path, environment={}).token == ""
-    assert where.server("http://localhost:1", folder=tmp_path, environment={}).token == "secret"
+    assert address.server(both, folder=tmp_path, environment={}).token == ""
+    assert address.server("http://localhost:1", folder=tmp_path, environment={}).token == "secret"
 
 
 def test_a_token_that_others_could_read_is_not_sent_and_what_helps_is_said(
@@ -92,7 +92,7 @@ def test_a_token_that_others_could_read_is_not_sent_and_what_helps_is_said(
     assert told.code == 2
     assert "has the mode 0644" in told.err
     assert "hint: chmod 600 " in told.err
-    assert where.server(token="another", folder=tmp_path, environment={}).token == "another"
+    assert address.server(token="another", folder=tmp_path, environment={}).token == "another"
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_a_token_that_others_could_read_is_not_sent_and_what_helps_is_said(
 def test_a_token_that_goes_to_whoever_answers_is_told_of(
     url: str, warned: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    talk._warned(where.server(url, "secret", insecure=True, environment={}, folder=Path("/")))
+    with_client._warned(address.server(url, "secret", insecure=True, environment={}, folder=Path("/")))
     told = capsys.readouterr().err
     assert told.startswith(f"warning: {warned}") if warned else told == ""
-    talk._warned(where.server("https://there.example", "secret", environment={}, folder=Path("/")))
+    with_client._warned(address.server("https://there.example", "secret", environment={}, folder=Path("/")))
     assert capsys.readouterr().err == ""
 
 
@@ -118,16 +118,16 @@ PIN = "sha256:" + "0a" * 32
 
 def test_a_token_brings_its_pin_along_and_goes_over_the_wire_without_it(tmp_path: Path) -> None:
     given = f"hf_secret.{'0a' * 32}"
-    found = where.server("https://there.example", given, folder=tmp_path, environment={})
+    found = address.server("https://there.example", given, folder=tmp_path, environment={})
     assert (found.token, found.pin) == ("hf_secret", PIN)
-    named = where.server("https://there.example", given, "ca.pem", folder=tmp_path, environment={})
+    named = address.server("https://there.example", given, "ca.pem", folder=tmp_path, environment={})
     assert (named.token, named.pin, named.ca) == ("hf_secret", "", "ca.pem")
 
 
 @pytest.mark.parametrize("token", ["hf_secret.", "hf_secret.0a0a", f"hf_secret.{'0a' * 32}0", "hf.secret"])
 def test_a_token_that_was_cut_is_not_taken_for_one_without_a_pin(tmp_path: Path, token: str) -> None:
     with pytest.raises(BadAddress, match="not whole") as error:
-        where.server("https://there.example", token, folder=tmp_path, environment={})
+        address.server("https://there.example", token, folder=tmp_path, environment={})
     assert error.value.hint == "copy all of it"
 
 
@@ -136,11 +136,11 @@ def test_the_authority_of_the_fleet_is_known_by_itself_and_one_that_was_given_by
 ) -> None:
     note(tmp_path, "https://there.example", "secret")
     (tmp_path / ".holdfast" / "ca.pem").touch()
-    found = where.server(folder=tmp_path, environment={})
+    found = address.server(folder=tmp_path, environment={})
     assert (found.authority, found.ca) == ("", str(tmp_path / ".holdfast" / "ca.pem"))
     (tmp_path / ".holdfast" / "ca").mkdir()
     (tmp_path / ".holdfast" / "ca" / "ca.pem").touch()
-    found = where.server(folder=tmp_path, environment={})
+    found = address.server(folder=tmp_path, environment={})
     assert (found.authority, found.ca) == (str(tmp_path / ".holdfast" / "ca" / "ca.pem"), "")
 
 
@@ -152,7 +152,7 @@ def test_files_of_somebody_else_are_not_believed(tmp_path: Path, monkeypatch: py
             os.chown(tmp_path / ".holdfast" / name, theirs, -1)
     if os.geteuid() != 0:
         monkeypatch.setattr(os, "geteuid", lambda: theirs)
-    assert where.server(folder=tmp_path, environment={}) == Server((where.USUAL,))
+    assert address.server(folder=tmp_path, environment={}) == Server((address.USUAL,))
 
 
 NO_ADDRESSES = ["ftp://a", "http://", "http://a:x", "http://[::1", "http://a:0", " , "]
@@ -162,11 +162,11 @@ NO_ADDRESSES += ["http:/a:7700", "http//a", "https:a", "a b", "http://a/?b", "ht
 @pytest.mark.parametrize("url", NO_ADDRESSES)
 def test_what_is_no_address_is_refused(url: str, holdfast: Holdfast) -> None:
     with pytest.raises(BadAddress):
-        where.server(url, environment={})
+        address.server(url, environment={})
     told = holdfast("status", "--url", url)
     assert told.code == 2
     assert told.err.startswith("error: expected ")
-    assert f"hint: --url {where.USUAL}" in told.err
+    assert f"hint: --url {address.USUAL}" in told.err
     told = holdfast("gateway", "--control", url)
     assert (told.code, told.out) == (2, "")
     assert told.err.startswith("error: --control: expected ")
@@ -177,11 +177,11 @@ def test_what_is_no_address_is_refused(url: str, holdfast: Holdfast) -> None:
     "url", ["a", "a:7700", "https://a_b.c-d/", "http://[::1]:7", "https://[fe80::1%eth0]:7"]
 )
 def test_what_is_an_address_is_taken(url: str) -> None:
-    assert len(where.server(url, environment={}).urls) == 1
+    assert len(address.server(url, environment={}).urls) == 1
 
 
 def test_an_address_without_a_scheme_means_https_unless_it_is_of_this_machine() -> None:
-    named = where.server("cp1:7700,127.0.0.1:7700,localhost,[::1]:7", environment={})
+    named = address.server("cp1:7700,127.0.0.1:7700,localhost,[::1]:7", environment={})
     assert named.urls == ("https://cp1:7700", "http://127.0.0.1:7700", "http://localhost", "http://[::1]:7")
 
 
@@ -197,7 +197,7 @@ def test_plain_http_to_another_machine_must_be_wanted_and_is_warned_of(
     told = holdfast("status", "--url", url, "--token", "secret", "--insecure")
     assert "warning: http://localhost.evil.invalid:7700 is plain http" in told.err
     note(tmp_path, url, "secret")
-    assert where.server(folder=tmp_path, environment={}).urls == (url,), "whoever noted it wanted it"
+    assert address.server(folder=tmp_path, environment={}).urls == (url,), "whoever noted it wanted it"
 
 
 # ---- what can go wrong on the way

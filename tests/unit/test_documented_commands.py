@@ -96,7 +96,7 @@ def test_the_reference_names_every_variable_and_who_takes_no_json() -> None:
     silent = [name for name, it in commands.items() if "json" not in {one.name for one in it.params}]
     assert silent == ["holdfast agent"]
     read = {one.envvar for it in commands.values() for one in it.params if one.envvar}
-    sources = (ROOT / "src" / "holdfast" / "cli").glob("*.py")
+    sources = (ROOT / "src" / "holdfast" / "cli").rglob("*.py")
     read |= {name for file in sources for name in re.findall(r"HOLDFAST_[A-Z_]+[A-Z]", _no_story(file))}
     assert read == {name for name in cli_reference.VARIABLES if name.startswith("HOLDFAST")}
 

@@ -27,7 +27,6 @@ FOLDER_MODULES_MAX = 20
 CROWDED = {
     "agent": 39,
     "api": 31,
-    "cli": 53,
     "control": 28,
     "files": 32,
     "gateway": 44,

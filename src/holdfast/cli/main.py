@@ -13,24 +13,30 @@ from typing import Annotated
 import typer
 
 from holdfast import __version__
-from holdfast.cli import again, keys, limits, lists, orders, tokens
-from holdfast.cli.agent import agent
-from holdfast.cli.apply import apply, plan
-from holdfast.cli.audit import audit
-from holdfast.cli.capacity import capacity
-from holdfast.cli.demo import demo
-from holdfast.cli.events import events
-from holdfast.cli.explain import explain
-from holdfast.cli.gateway import gateway
-from holdfast.cli.login import login
-from holdfast.cli.logs import logs
-from holdfast.cli.replay import replay
-from holdfast.cli.say import BAD_INPUT, FAILED, INTERRUPTED
-from holdfast.cli.serve import serve
-from holdfast.cli.sim import app as sim_app
-from holdfast.cli.status import status
-from holdfast.cli.up import up
-from holdfast.cli.wait import wait
+from holdfast.cli.commands import (
+    lists,
+    operations,
+    retry,
+    token,
+)
+from holdfast.cli.commands.agent import agent
+from holdfast.cli.commands.apply import apply, plan
+from holdfast.cli.commands.audit import audit
+from holdfast.cli.commands.capacity import capacity
+from holdfast.cli.commands.demo import demo
+from holdfast.cli.commands.events import events
+from holdfast.cli.commands.explain import explain
+from holdfast.cli.commands.gateway import keys, limits
+from holdfast.cli.commands.gateway.serve import gateway
+from holdfast.cli.commands.login import login
+from holdfast.cli.commands.logs import logs
+from holdfast.cli.commands.replay import replay
+from holdfast.cli.commands.serve import serve
+from holdfast.cli.commands.sim.group import app as sim_app
+from holdfast.cli.commands.status import status
+from holdfast.cli.commands.up import up
+from holdfast.cli.commands.wait import wait
+from holdfast.cli.output import BAD_INPUT, FAILED, INTERRUPTED
 
 # typer carries its own copy of click in some versions; this is the class that both call UsageError
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -56,7 +62,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "apply": apply,
     "plan": plan,
     "wait": wait,
-    "get": again.get,
+    "get": retry.get,
     "status": status,
     "nodes": lists.nodes,
     "workloads": lists.workloads,
@@ -71,24 +77,24 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "explain": explain,
     "logs": logs,
     "replay": replay,
-    "scale": orders.scale,
-    "signal": orders.signal,
-    "pause": orders.pause,
-    "resume": orders.resume,
-    "retry": again.retry,
-    "restart": again.restart,
-    "rollback": again.rollback,
-    "delete": orders.delete,
-    "cordon": orders.cordon,
-    "uncordon": orders.uncordon,
-    "drain": orders.drain,
-    "forget": orders.forget,
-    "release-brake": orders.release_brake,
-    "chaos": orders.chaos,
+    "scale": operations.scale,
+    "signal": operations.signal,
+    "pause": operations.pause,
+    "resume": operations.resume,
+    "retry": retry.retry,
+    "restart": retry.restart,
+    "rollback": retry.rollback,
+    "delete": operations.delete,
+    "cordon": operations.cordon,
+    "uncordon": operations.uncordon,
+    "drain": operations.drain,
+    "forget": operations.forget,
+    "release-brake": operations.release_brake,
+    "chaos": operations.chaos,
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
-app.add_typer(tokens.app, name="token")
+app.add_typer(token.app, name="token")
 app.add_typer(keys.app, name="keys")
 app.add_typer(limits.app, name="limits")
 app.add_typer(sim_app, name="sim")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.complete import scenario_files
+from holdfast.cli.completion import scenario_files
 
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="A scenario file (TOML).", autocompletion=scenario_files)

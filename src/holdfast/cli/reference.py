@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
+from holdfast.cli.client.with_client import CONNECTION
 from holdfast.cli.main import app
-from holdfast.cli.talk import CONNECTION
 
 HEAD = """# The command line
 

@@ -1,0 +1,1 @@
+"""The command line as a client: address, HTTP, waiting, streams of logs."""

@@ -1,0 +1,1 @@
+"""Commands about the LLM gateway: to run one, its keys, its limits."""

@@ -1,0 +1,1 @@
+"""Tables: nodes and workloads, capacity, keys, offers and spending."""
