@@ -40,7 +40,7 @@ from holdfast.control.front import front
 from holdfast.control.leaving import Leaving
 from holdfast.control.plane import LEADER_TTL_MS, Plane
 from holdfast.files.problem import FileProblem
-from holdfast.files.provider_profiles import HostFile, ProviderFile
+from holdfast.files.provider_profiles.profiles_file import HostFile, ProviderFile
 from holdfast.model.event import Event, PoolApplied
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis

@@ -1,7 +1,7 @@
 """Work that is started again, or as it was, over real HTTP; and what is applied, as a file says it."""
 
 from holdfast.api.access import Access
-from holdfast.files import workload as workload_file
+from holdfast.files.workload import workload_file as workload_file
 from holdfast.ports.registry import Role
 from tests.served import TESTER, WEB, YAML, answered, served
 

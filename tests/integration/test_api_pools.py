@@ -11,7 +11,7 @@ from holdfast.adapters.providers.join import JoinProvider
 from holdfast.adapters.telemetry.prometheus import Prometheus
 from holdfast.api.access import Access
 from holdfast.control.plane import Plane
-from holdfast.files.workload import documents
+from holdfast.files.workload.workload_file import documents
 from holdfast.model import event as ev
 from holdfast.model.pool import Offer, Pool
 from holdfast.ports.provider import Provider

@@ -15,7 +15,7 @@ from holdfast.core import check
 from holdfast.core.market import offers
 from holdfast.core.state import fold
 from holdfast.core.state.snapshot import dump, load
-from holdfast.files import scenario as files
+from holdfast.files.scenario import scenario_file as files
 from holdfast.model.event import Event
 from holdfast.model.plan import Plan
 from holdfast.model.world import World

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli.render import what_if_report
-from holdfast.files.scenario import from_tables
+from holdfast.files.scenario.scenario_file import from_tables
 from holdfast.sim.advice import advice
 from holdfast.sim.run import Simulation
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.files import scenario as files
+from holdfast.files.scenario import scenario_file as files
 from holdfast.sim import chance
 from holdfast.sim.result import tell
 from holdfast.sim.run import Simulation

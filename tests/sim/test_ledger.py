@@ -13,7 +13,7 @@ from holdfast.core.scaling import demand
 from holdfast.core.scaling.replica_count import Size
 from holdfast.core.state import accounts, fold_pools
 from holdfast.core.workloads import slots
-from holdfast.files.scenario import from_tables
+from holdfast.files.scenario.scenario_file import from_tables
 from holdfast.model.units import HOUR, NEVER
 from holdfast.sim.result import Result
 from holdfast.sim.run import Simulation

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.files.scenario import from_tables
+from holdfast.files.scenario.scenario_file import from_tables
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.sim.result import Result
 from holdfast.sim.run import Simulation

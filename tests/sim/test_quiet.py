@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from holdfast.files.scenario import from_tables
+from holdfast.files.scenario.scenario_file import from_tables
 from holdfast.model.units import HOUR, SECOND
 from holdfast.sim.run import Simulation
 from holdfast.sim.scenario import Fault, NetworkTraits, Scenario, Trouble

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.replay import Replay
 from holdfast.core.turn import Entry
-from holdfast.files import scenario as files
+from holdfast.files.scenario import scenario_file as files
 from holdfast.model.world import World
 from holdfast.sim import chance, chance_requests
 from holdfast.sim.gateway import Served

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.api import shapes
 from holdfast.cli.client.http import Unanswered, read
 from holdfast.cli.commands.apply import joined
-from holdfast.files.workload import documents
+from holdfast.files.workload.workload_file import documents
 from tests.cli_rig import (
     WEB,
     Answer,

@@ -15,7 +15,7 @@ from holdfast.adapters.stores import SqlStore, open_store
 from holdfast.core.replay import Replay
 from holdfast.core.state import fold, snapshot
 from holdfast.core.turn import Entry
-from holdfast.files import scenario as files
+from holdfast.files.scenario import scenario_file as files
 from holdfast.model import action as do
 from holdfast.model.plan import Plan
 from holdfast.model.world import World

@@ -9,8 +9,10 @@ import typer
 
 from holdfast.cli import reference as cli_reference
 from holdfast.cli.main import app
-from holdfast.files import gateway_reference, provider_profiles_reference, workload_reference
-from holdfast.files import reference as file_reference
+from holdfast.files.gateway import gateway_reference
+from holdfast.files.provider_profiles import profiles_reference
+from holdfast.files.scenario import scenario_reference as file_reference
+from holdfast.files.workload import workload_reference
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [page for page in ("README.md", "CONTRIBUTING.md") if (ROOT / page).exists()]
@@ -82,12 +84,13 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
         ("scenario-file.md", file_reference.page),
         ("workload-file.md", workload_reference.page),
         ("gateway-file.md", gateway_reference.page),
-        ("provider-profiles.md", provider_profiles_reference.page),
+        ("provider-profiles.md", profiles_reference.page),
         ("cli.md", cli_reference.page),
     ],
 )
 def test_the_reference_is_what_the_code_says(page: str, made: Callable[[], str]) -> None:
-    """Make it anew with `python -m holdfast.files.reference` or whichever module made it."""
+    """Make it anew with `python -m holdfast.files.scenario.scenario_reference` or whichever module made
+    it."""
     assert (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8") == made()
 
 

@@ -19,7 +19,7 @@ from holdfast.adapters.providers.ec2.machine import BYTES_MAX, user_data
 from holdfast.adapters.providers.ec2.market import listed_price, micro_usd
 from holdfast.adapters.providers.ec2.settings import TAKES, read_settings
 from holdfast.control.perform import CALL_S
-from holdfast.files.workload import documents
+from holdfast.files.workload.workload_file import documents
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
 from holdfast.model.pool import Pool

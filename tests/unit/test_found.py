@@ -9,7 +9,7 @@ import pytest
 from holdfast.adapters.providers import found
 from holdfast.adapters.providers.join import JoinProvider
 from holdfast.files.problem import FileProblem
-from holdfast.files.workload import documents
+from holdfast.files.workload.workload_file import documents
 from holdfast.model.pool import Pool
 from holdfast.ports.errors import Denied, Unreachable
 from holdfast.ports.provider import Join

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.main import main
-from holdfast.files import gateway as files
+from holdfast.files.gateway import gateway_file as files
 from holdfast.files.problem import FileProblem
 from holdfast.gateway import settings
 from holdfast.model.gateway import Limits

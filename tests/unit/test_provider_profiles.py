@@ -11,8 +11,8 @@ from holdfast.adapters.providers.found import OURS
 from holdfast.adapters.providers.profiles import Profile, check_free, settled
 from holdfast.adapters.providers.ssh.hosts import read_hosts
 from holdfast.files.problem import FileProblem
-from holdfast.files.provider_profiles import HostFile, ProviderFile, parsed
-from holdfast.files.workload import documents
+from holdfast.files.provider_profiles.profiles_file import HostFile, ProviderFile, parsed
+from holdfast.files.workload.workload_file import documents
 from holdfast.model.pool import Pool
 from holdfast.ports.errors import Denied
 

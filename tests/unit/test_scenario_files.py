@@ -5,10 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.files import policy, scenario
-from holdfast.files.leaf import show_duration
-from holdfast.files.policy import POLICY
+from holdfast.files.policy import policy_file
+from holdfast.files.policy.policy_file import POLICY
 from holdfast.files.problem import FileProblem
+from holdfast.files.scenario import scenario_file
+from holdfast.files.values import show_duration
 from holdfast.model.place import Level
 from holdfast.model.policy import Detection, Policy
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
@@ -24,7 +25,7 @@ WEB = '[[workloads]]\nname = "web"\n'
 def read(tmp_path: Path, text: str) -> Scenario:
     file = tmp_path / "story.toml"
     file.write_text(text, encoding="utf-8")
-    return scenario.read(file)
+    return scenario_file.read(file)
 
 
 def problems(tmp_path: Path, text: str) -> list[str]:
@@ -150,7 +151,7 @@ def test_every_scenario_of_the_repository_can_be_read(folder: str) -> None:
     files = sorted((ROOT / folder).glob("*.toml"))
     assert files
     for file in files:
-        assert scenario.read(file).title
+        assert scenario_file.read(file).title
 
 
 # ---- what is bad
@@ -312,7 +313,7 @@ def test_what_is_no_scenario_at_all_is_said_in_one_line(tmp_path: Path, content:
     file = tmp_path / "story.toml"
     file.write_bytes(content)
     with pytest.raises(FileProblem) as caught:
-        scenario.read(file)
+        scenario_file.read(file)
     (line,) = caught.value.lines()
     assert line.startswith(f"{file}: ")
     assert words in line
@@ -321,9 +322,9 @@ def test_what_is_no_scenario_at_all_is_said_in_one_line(tmp_path: Path, content:
 def test_a_folder_and_a_missing_file_point_to_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "story.toml").write_text(POOL)
     with pytest.raises(FileProblem, match=r"got a folder. Try: .*story\.toml"):
-        scenario.read(tmp_path)
+        scenario_file.read(tmp_path)
     with pytest.raises(FileProblem, match=r"no such file. Did you mean: story\.toml"):
-        scenario.read(tmp_path / "stroy.toml")
+        scenario_file.read(tmp_path / "stroy.toml")
 
 
 # ---- policies
@@ -332,7 +333,7 @@ def test_a_folder_and_a_missing_file_point_to_what_is_there(tmp_path: Path) -> N
 def test_a_policy_file_stands_alone(tmp_path: Path) -> None:
     file = tmp_path / "policy.toml"
     file.write_text('[detection]\nlate_beats = 3\nmajority = "60%"\n[brake]\ndomain_level = "rack"\n')
-    read_policy = policy.read(file)
+    read_policy = policy_file.read(file)
     assert read_policy.detection == Detection(late_beats=3, majority=0.6)
     assert read_policy.brake.domain_level is Level.RACK
 
@@ -353,7 +354,7 @@ def test_a_wrong_policy_is_answered_like_a_wrong_scenario(tmp_path: Path, text: 
     file = tmp_path / "policy.toml"
     file.write_text(text)
     with pytest.raises(FileProblem) as caught:
-        policy.read(file)
+        policy_file.read(file)
     assert words in str(caught.value)
 
 
@@ -370,7 +371,7 @@ def test_every_number_of_the_policy_can_be_written_and_comes_back(tmp_path: Path
             lines.append(f"{name} = {shown}")
     file = tmp_path / "policy.toml"
     file.write_text("\n".join(lines))
-    assert policy.read(file) == Policy()
+    assert policy_file.read(file) == Policy()
     assert len(lines) > len(POLICY.model.model_fields)
 
 
@@ -388,26 +389,26 @@ def test_numbers_of_a_policy_that_contradict_each_other_are_told(
     file = tmp_path / "policy.toml"
     file.write_text(text)
     with pytest.raises(FileProblem) as caught:
-        policy.read(file)
+        policy_file.read(file)
     assert [problem.path for problem in caught.value.problems] == [path]
     story = tmp_path / "story.toml"
     table = text.replace("[", "[policy.", 1)
     story.write_text(f'[[pools]]\nname = "std"\nnodes = 3\n{table}')
     with pytest.raises(FileProblem) as caught:
-        scenario.read(story)
+        scenario_file.read(story)
     assert [problem.path for problem in caught.value.problems] == [f"policy.{path}"]
 
 
 def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
     file = tmp_path / "story.toml"
     file.write_bytes(b"\xef\xbb\xbf" + b'[[pools]]\nname = "std"\nnodes = 3\n')
-    assert scenario.read(file).pools[0].nodes == 3
+    assert scenario_file.read(file).pools[0].nodes == 3
 
 
 def test_a_short_story_is_given_half_its_time_to_settle(tmp_path: Path) -> None:
     file = tmp_path / "story.toml"
     file.write_text('lasts = "10m"\n[[pools]]\nname = "std"\nnodes = 3\n')
-    assert scenario.read(file).settle_ms == 5 * MINUTE
+    assert scenario_file.read(file).settle_ms == 5 * MINUTE
 
 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault.name.startswith("PROVIDER")])

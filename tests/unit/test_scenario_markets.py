@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.files.problem import FileProblem
-from holdfast.files.scenario import from_tables, read
+from holdfast.files.scenario.scenario_file import from_tables, read
 from holdfast.model.units import MINUTE
 from holdfast.sim.market import PLENTY, Market
 from holdfast.sim.scenario import Scenario

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.files.problem import FileProblem
-from holdfast.files.scenario import from_tables
+from holdfast.files.scenario.scenario_file import from_tables
 from holdfast.model.scale import Signal
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.sim.gateway import Served

@@ -11,8 +11,8 @@ from holdfast.adapters.providers.profiles import settled
 from holdfast.adapters.providers.slurm import partitions, queue, read_settings, submit
 from holdfast.adapters.providers.slurm.commands import Commands, Said, _error
 from holdfast.adapters.providers.slurm.settings import TAKES
-from holdfast.files.provider_profiles import parsed
-from holdfast.files.workload import documents
+from holdfast.files.provider_profiles.profiles_file import parsed
+from holdfast.files.workload.workload_file import documents
 from holdfast.model.action import LaunchNode
 from holdfast.model.place import Place
 from holdfast.model.pool import Pool

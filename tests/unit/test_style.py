@@ -28,7 +28,6 @@ CROWDED = {
     "agent": 39,
     "api": 31,
     "control": 28,
-    "files": 32,
     "gateway": 44,
     "model": 28,
     "sim": 40,

@@ -10,10 +10,11 @@ import msgspec
 import pytest
 
 from holdfast.adapters.providers.ssh.hosts import read_hosts
-from holdfast.files import workload, workload_reference, yaml_load
-from holdfast.files.leaf import show_duration
+from holdfast.files import yaml_lines
 from holdfast.files.problem import FileProblem
-from holdfast.files.workload import documents
+from holdfast.files.values import show_duration
+from holdfast.files.workload import workload_file, workload_reference
+from holdfast.files.workload.workload_file import documents
 from holdfast.model.money import Budget
 from holdfast.model.place import Level
 from holdfast.model.policy import Policy
@@ -193,7 +194,7 @@ def test_how_many_nodes_a_pool_has_follows_from_what_is_said(fields: str, limits
     ],
 )
 def test_the_network_of_a_pool_is_one_or_several(written: str, networks: tuple[str, ...]) -> None:
-    (pool,) = workload.documents(f"{{kind: pool, name: p, nodes: 1, network: {written}}}", "f")
+    (pool,) = workload_file.documents(f"{{kind: pool, name: p, nodes: 1, network: {written}}}", "f")
     assert isinstance(pool, Pool)
     assert pool.network == networks
 
@@ -201,7 +202,7 @@ def test_the_network_of_a_pool_is_one_or_several(written: str, networks: tuple[s
 @pytest.mark.parametrize("written", ["10.0.0.1/8", "example.org", "[]", "''", "10", "10.0.0.0/33"])
 def test_what_is_no_network_is_refused(written: str) -> None:
     with pytest.raises(FileProblem, match="expected a network such as"):
-        workload.documents(f"{{kind: pool, name: p, nodes: 1, network: {written}}}", "f")
+        workload_file.documents(f"{{kind: pool, name: p, nodes: 1, network: {written}}}", "f")
 
 
 def test_zones_of_a_pool_become_offers() -> None:
@@ -286,13 +287,16 @@ def test_budgets_and_ceilings_are_written_in_dollars() -> None:
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
 def test_every_example_can_be_read(file: Path) -> None:
-    assert all(isinstance(found, Workload | Pool | Policy) for found in workload.read(file))
+    assert all(isinstance(found, Workload | Pool | Policy) for found in workload_file.read(file))
 
 
 def test_there_is_an_example_of_every_kind() -> None:
     files = EXAMPLES
     shapes = {
-        type(found.shape) for file in files for found in workload.read(file) if isinstance(found, Workload)
+        type(found.shape)
+        for file in files
+        for found in workload_file.read(file)
+        if isinstance(found, Workload)
     }
     assert shapes == {Service, Job, Training, Sweep}
 
@@ -303,7 +307,8 @@ def test_the_file_in_the_reference_can_be_read() -> None:
 
 
 def test_reading_a_workload_file_loads_no_simulator() -> None:
-    code = "import sys, holdfast.files.workload; print([m for m in sys.modules if 'sim' in m.split('.')])"
+    found = "[name for name in sys.modules if 'sim' in name.split('.')]"
+    code = f"import sys, holdfast.files.workload.workload_file; print({found})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
@@ -570,7 +575,7 @@ def test_the_parser_in_python_reads_the_same(monkeypatch: pytest.MonkeyPatch) ->
 
     text = f"---\n{WEB}env: &e {{ A: 1.10, B: 'x' }}\n---\n{JOB.replace('web', 'b')}env: {{ <<: *e }}\n"
     with_c = [problems(text), documents(f"{WEB}env: {{ A: no }}", "f")]
-    monkeypatch.setattr(yaml_load, "PARSER", yaml.SafeLoader)
+    monkeypatch.setattr(yaml_lines, "PARSER", yaml.SafeLoader)
     assert [problems(text), documents(f"{WEB}env: {{ A: no }}", "f")] == with_c
     assert "at most 40 levels" in problems("[" * 1000)[0]
 
@@ -578,14 +583,14 @@ def test_the_parser_in_python_reads_the_same(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_file_is_read_with_its_name_and_a_missing_one_points_to_what_is_there(tmp_path: Path) -> None:
     file = tmp_path / "web.yaml"
     file.write_bytes(b"\xef\xbb\xbf" + WEB.encode())
-    assert [found.name for found in workload.read(file) if isinstance(found, Workload)] == ["web"]
+    assert [found.name for found in workload_file.read(file) if isinstance(found, Workload)] == ["web"]
     with pytest.raises(FileProblem, match=r"no such file. Did you mean: web\.yaml"):
-        workload.read(tmp_path / "wbe.yaml")
+        workload_file.read(tmp_path / "wbe.yaml")
     with pytest.raises(FileProblem, match=r"expected a YAML file, got a folder. Try: .*web\.yaml"):
-        workload.read(tmp_path)
+        workload_file.read(tmp_path)
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileProblem, match="not text"):
-        workload.read(file)
+        workload_file.read(file)
 
 
 def test_a_problem_has_its_line_for_programs_too() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.files import workload as workload_file
-from holdfast.files import written
+from holdfast.files.workload import workload_file as workload_file
+from holdfast.files.workload import workload_writer
 from holdfast.model.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +82,7 @@ def read(text: str) -> list[Workload]:
 
 
 def again(workload: Workload) -> Workload:
-    (found,) = read(written.text(written.fields(workload)))
+    (found,) = read(workload_writer.text(workload_writer.fields(workload)))
     return found
 
 
@@ -101,7 +101,7 @@ def test_every_example_survives_being_written(file: Path) -> None:
 
 def test_what_is_as_usual_is_left_out_and_scripts_stay_readable() -> None:
     (workload,) = read("kind: service\nname: web\ncommand: |\n  a\n  b\n")
-    text = written.text(written.fields(workload))
+    text = workload_writer.text(workload_writer.fields(workload))
     assert text == "kind: service\nname: web\nreplicas: 1\ncommand: |\n  a\n  b\n"
 
 

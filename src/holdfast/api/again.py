@@ -13,7 +13,7 @@ from holdfast.api.gate import Operate, Read
 from holdfast.api.said import gives
 from holdfast.api.writes import changed
 from holdfast.core.workloads import apply, differences
-from holdfast.files import written
+from holdfast.files.workload import workload_writer
 from holdfast.model.event import WorkloadRestarted, WorkloadRetried
 from holdfast.model.workload import Workload
 from holdfast.model.world import World
@@ -103,5 +103,5 @@ def _version(before: Workload | None, then: Workload, number: int, until: int | 
 async def spec(edge: ThisEdge, name: str) -> Response:
     """With the values of its environment, which may be secrets: so this takes an operator."""
     workload = edge.own.workload(name)
-    fields = written.fields(workload)
-    return give(shapes.Written(name, workload.version, written.text(fields), fields))
+    fields = workload_writer.fields(workload)
+    return give(shapes.Written(name, workload.version, workload_writer.text(fields), fields))

@@ -55,7 +55,7 @@ def note(text: str) -> None:
 
 def duration(text: str, option: str, least_ms: int = 1) -> int:
     """Milliseconds."""
-    from holdfast.files.leaf import duration as kind
+    from holdfast.files.values import duration as kind
 
     form = kind(least_ms, "90s")
     try:
@@ -67,23 +67,23 @@ def duration(text: str, option: str, least_ms: int = 1) -> int:
 
 
 def read_scenario(path: Path, *, json_too: bool = False) -> "Scenario":
-    from holdfast.files import scenario
     from holdfast.files.problem import FileProblem
+    from holdfast.files.scenario import scenario_file
 
     try:
-        return scenario.read(path)
+        return scenario_file.read(path)
     except FileProblem as problem:
         _refuse(problem, "every field is in docs/reference/scenario-file.md", json_too)
 
 
 def read_policy(path: Path | None, *, json_too: bool = False) -> "Policy | None":
-    from holdfast.files import policy
+    from holdfast.files.policy import policy_file
     from holdfast.files.problem import FileProblem
 
     if path is None:
         return None
     try:
-        return policy.read(path)
+        return policy_file.read(path)
     except FileProblem as problem:
         _refuse(problem, "a policy file has tables such as [detection] and [leases]", json_too)
 

@@ -64,16 +64,21 @@ def plan(api: "Client", files: Files, json: Json = False) -> None:
 
 def read_all(files: list[Path], *, json_too: bool) -> str:
     """The documents of all files as one text. They are checked here too: a mistake has a file and a line."""
-    from holdfast.files import load, workload
+    from holdfast.files import read_text
     from holdfast.files.problem import FileProblem
+    from holdfast.files.workload import workload_file
 
     texts, problems = [], []
     for file in files:
         try:
             name = "stdin" if str(file) == STDIN else str(file)
-            found = sys.stdin.buffer.read(load.BYTES_MAX + 1) if str(file) == STDIN else None
-            text = load.decoded(found, name) if found is not None else load.text(file, "YAML", PATTERNS)
-            workload.documents(text, name)
+            found = sys.stdin.buffer.read(read_text.BYTES_MAX + 1) if str(file) == STDIN else None
+            text = (
+                read_text.decoded(found, name)
+                if found is not None
+                else read_text.text(file, "YAML", PATTERNS)
+            )
+            workload_file.documents(text, name)
             texts.append(text)
         except FileProblem as problem:
             problems.append(problem)

@@ -106,7 +106,7 @@ def _to_nobody(file: TextIO) -> None:
 
 def pool(nodes: int, cpus: float, memory: str) -> "Pool":
     """Three zones in turn, and room for replacements while dead nodes are cleared away."""
-    from holdfast.files.leaf import MEMORY
+    from holdfast.files.values import MEMORY
     from holdfast.model.place import Place
     from holdfast.model.pool import Offer, Pool
     from holdfast.model.resources import Resources

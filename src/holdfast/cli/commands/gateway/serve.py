@@ -106,7 +106,7 @@ def _say_good(file: Path | None, wanted: "Gateway", *, json: bool) -> None:
 
 
 def _settings(config: Path | None, state: Path, *, alone: bool) -> "Gateway":
-    from holdfast.files import gateway as files
+    from holdfast.files.gateway import gateway_file as files
     from holdfast.files.problem import FileProblem
 
     if config is None and not alone:

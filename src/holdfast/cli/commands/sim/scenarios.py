@@ -27,10 +27,10 @@ def list_scenarios(
 
 def title(file: Path) -> str:
     """Of a file that may not be readable: the list is not the place to complain at length."""
-    from holdfast.files import load
+    from holdfast.files import read_text
     from holdfast.files.problem import FileProblem
 
     try:
-        return str(load.tables(file).get("title", ""))
+        return str(read_text.tables(file).get("title", ""))
     except FileProblem as problem:
         return f"(cannot be read: {problem.problems[0].expected})"

@@ -1,0 +1,1 @@
+"""Provider profiles: what pools may have of the control plane's own host."""
