@@ -54,6 +54,10 @@ def test_a_drawn_story_ends_well(seed: int) -> None:
         (41264, 8, 1.0),  # a wall clock is an hour ahead, and a budget is for the month
         (77100423, 12, 0.5),  # a member is declared gone while its node is only unreachable
         (7000278, 40, 2.0),  # spot becomes dearer after the last list of prices
+        (91002018, 108, 0.7),  # load is to leave a zone in which two copies stand that must be apart
+        (91008005, 15, 1.5),  # a service is ready because the copy that was missing is not wanted any more
+        (91010062, 50, 0.6),  # a node is taken away in the middle of its reset, and cannot be terminated
+        (91016019, 74, 4.0),  # the next leader's wall clock is behind the journal's time
     ],
 )
 def test_a_drawn_story_that_once_ended_badly_ends_well(seed: int, nodes: int, hours: float) -> None:

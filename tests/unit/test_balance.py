@@ -132,6 +132,17 @@ def test_load_is_moved_neither_onto_gpu_nodes_nor_standbys_nor_closed_nodes() ->
     assert rounds(built) == []
 
 
+def test_load_goes_nowhere_where_another_copy_is_if_they_must_be_apart() -> None:
+    """Two may be in one zone already: the zone was lost for a while, or the rule is a new one."""
+    apart = msgspec.structs.replace(needs(cpu=4), spread=Spread.REQUIRE, spread_over=Level.ZONE)
+    built = world([node("a1", zone="a"), node("a2", zone="a"), node("b1", zone="b"), node("c1", zone="c")])
+    run(built, service("web", apart), ["a1", "a1", "b1"])
+    assert [move.to for move in rounds(built)] == ["c1"], "neither a2 nor b1"
+    built = world([node("a1", zone="a"), node("a2", zone="a"), node("b1", zone="b")])
+    run(built, service("web", apart), ["a1", "a1", "b1"])
+    assert rounds(built) == []
+
+
 def test_load_moves_never_crowd_the_copies() -> None:
     built = world([node("a1", zone="a"), node("b1", zone="b"), node("b2", zone="b")])
     run(built, service("filler", needs(cpu=5)), ["a1"])

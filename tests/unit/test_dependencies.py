@@ -5,7 +5,8 @@ from holdfast.core.workloads.dependencies import circle, problems
 from holdfast.model import event as ev
 from holdfast.model.event import Ended
 from holdfast.model.units import MINUTE
-from holdfast.model.workload import Job, Restart, Workload
+from holdfast.model.workload import Job, Restart, Service, Workload
+from tests.build import needs
 from tests.play import Play
 
 
@@ -66,3 +67,18 @@ def test_the_list_says_that_what_is_waited_for_was_deleted_or_failed() -> None:
     play.tell(ev.WorkloadDeleted(at=play.now, workload="prepare"))
     play.obey()
     assert why(play, "train") == "waits for prepare, which was deleted"
+
+
+def test_what_waits_for_a_service_starts_when_the_copy_that_was_missing_is_not_wanted_any_more() -> None:
+    play = Play(can_launch=False)
+    play.join("a")
+    play.settle()
+    play.apply(Workload("web", Service(2), needs(cpu=8)))
+    play.apply(Workload("sort", Job(), needs(cpu=0.1), after=("web",)))
+    play.settle()
+    play.ready("web/0.1")
+    play.settle()
+    assert play.world.of_workload.get("sort", {}) == {}, "a second copy has no room"
+    play.apply(Workload("web", Service(1), needs(cpu=8)))
+    play.settle()
+    assert list(play.world.of_workload["sort"]) == ["sort/0"]

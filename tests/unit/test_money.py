@@ -252,6 +252,24 @@ def test_how_far_a_clock_was_set_is_known_by_its_machine_and_by_who_followed(
     assert accounts.stepped_ms(Leader("cp", 1, 0, "boot", 1_000), era, 1_000 + HOUR, seen) == stepped
 
 
+@pytest.mark.parametrize(
+    ("era", "least", "begins"),
+    [
+        ("boot", None, 6_000),  # the same boot of the same machine: what passed since is known
+        ("other", 900, 5_900),  # another machine, which followed
+        ("other", -9_000, 5_100),  # never before the last entry
+        ("other", None, 5_100),  # nobody knows
+        ("", None, 5_100),
+    ],
+)
+def test_what_passed_since_the_last_entry_counts_though_the_wall_clock_is_behind_it(
+    era: str, least: int | None, begins: int
+) -> None:
+    """The leader before had a clock that is ahead: an hour of it was not charged, nor may what follows be."""
+    before = Leader("cp", 1, 0, "boot", 1_000)
+    assert accounts.begins_at(before, era, 5_000, least, 5_100) == begins
+
+
 def test_a_clock_that_was_set_back_takes_no_money_away() -> None:
     assert accounts.stepped_ms(Leader("cp", 1, 0, "boot", 1_000), "boot", 1_000 - HOUR, None) == 0
 

@@ -145,6 +145,18 @@ def test_a_quarantined_node_stays_there_until_a_person_looks() -> None:
     assert play.node("a").state is NodeState.READY
 
 
+def test_a_node_that_is_taken_away_in_the_middle_of_its_reset_does_not_reset_for_ever() -> None:
+    """Its pool can reset nodes, and not terminate them: whoever took it says no more."""
+    play = fleet("a", "b", can_terminate=False)
+    play.find("a", Severity.RESET)
+    assert "ResetNode" in deeds(play.settle(), "a")
+    play.tell(ev.SpotNoticed(at=play.now, node="a", deadline=play.now + 2 * MINUTE))
+    play.settle()
+    play.judge("a", Level.DEAD)
+    play.later(POLICY.reset_ms + MINUTE)
+    assert play.node("a").state is NodeState.QUARANTINED
+
+
 def test_a_node_that_does_not_come_back_from_a_reset_is_replaced() -> None:
     play = fleet("a", "b")
     play.find("a", Severity.RESET)

@@ -36,6 +36,7 @@ from holdfast.control.trial import ForALook
 from holdfast.core.explain.history import workload_of
 from holdfast.core.health.detect import Senses
 from holdfast.core.scaling.demand import Ears
+from holdfast.core.state import accounts
 from holdfast.core.turn import Mind
 from holdfast.model.event import Event, NodeTerminated
 from holdfast.model.node import JOINED
@@ -118,7 +119,8 @@ class Plane:
         self._follower = Follower(store)
         self._fresh = False  # has the follower read anything yet?
         self._caught_up_at: Instant = 0  # by the monotonic clock
-        self._seen: Millis | None = None  # how far the leader's instants are from that clock, as we watched
+        self._seen: Millis | None = None  # how far the leader's instants are from that clock, as we watched,
+        self._least: Millis | None = None  # at most, and at least
         self._term: Term | None = None
         self._last = World()  # of the last term
         self._gateways: Gateways | None = None
@@ -487,6 +489,7 @@ class Plane:
             await self._follower.catch_up()
         if self._fresh and self._follower.length > before:  # after we looked last, the newest was written
             self._seen = self._follower.last_at - self._caught_up_at
+            self._least = self._follower.last_at - self.clock.monotonic()
         self._fresh, self._caught_up_at = True, asked_at
         self._grown(self._follower.length)
 
@@ -497,11 +500,13 @@ class Plane:
             raise Lost(f"another control plane is called {self.name} too, and leads: give one another --name")
         follower, self._follower, self._fresh = self._follower, Follower(self.store), False
         settle()
-        steady = SteadyClock(self.clock, follower.last_at)
+        before, era, monotonic = follower.world.leader, self.clock.era(), self.clock.monotonic()
+        begins = accounts.begins_at(before, era, monotonic, self._least, follower.last_at)
+        steady = SteadyClock(self.clock, begins)
         mind = Mind(follower.world, anew=follower.anew)
         journal = follower.length, follower.saved
         term = Term(self.name, held.generation, mind, *journal, self.store, steady, self._metrics, self._seen)
-        self._seen = None  # from now on our own clock counts
+        self._seen = self._least = None  # from now on our own clock counts
         self.unlisted = {}
         performer = Performer(term, self.hub, self.providers, self.unlisted)
         term.hands, term.on_append = performer, self._grown

@@ -255,10 +255,12 @@ def no_healthy_node_is_terminated_while_it_works(trial: Trial, action: do.Action
 
 
 def at_most_half_of_a_pool_is_in_quarantine(trial: Trial, action: do.Action) -> bool:
-    """Of those that are not dead, and beside those that an operator holds."""
+    """Of those that are not dead, and beside those that an operator holds. A dead one takes nothing away."""
     if not isinstance(action, do.QuarantineNode) or action.node not in trial.world.nodes:
         return True
     nodes = trial.world.nodes
+    if nodes[action.node].verdict.level is Level.DEAD:
+        return True
     pool = [nodes[name] for name in trial.world.in_pool[nodes[action.node].pool]]
     alive = [one for one in pool if one.state in JOINED and one.verdict.level is not Level.DEAD]
     there = [one for one in alive if one.state is NodeState.QUARANTINED or one.id in trial.quarantined]

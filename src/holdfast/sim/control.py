@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.core.agent.desired_set import desired_set, events_of
 from holdfast.core.agent.machine import Report
-from holdfast.core.state.accounts import stepped_ms
+from holdfast.core.state.accounts import begins_at, stepped_ms
 from holdfast.core.turn import Append, Entry, Mind, Perform, Send, resume, turn
 from holdfast.model import action as do
 from holdfast.model import event as ev
@@ -67,7 +67,8 @@ class SimControl:
         self.leads_until: Instant = 0
         self.written = 0  # journal length as we know it
         self.followed_at: Instant = 0  # when we last read what another leader wrote, and how far its instants
-        self.seen: Millis | None = None  # are from our monotonic clock
+        self.seen: Millis | None = None  # are from our monotonic clock, at most
+        self.least: Millis | None = None  # and at least
         self.inbox: list[ev.Event] = []
         self.after_append: list[Callable[[], None]] = []  # acknowledgements that wait for the journal
         self.turn_at: Instant = NEVER
@@ -115,6 +116,7 @@ class SimControl:
         entries = self.sim.store.entries
         if self.followed_at and len(entries) > self.written:
             self.seen = entries[-1].at - self.followed_at
+            self.least = entries[-1].at - self.kernel.now
         self.followed_at, self.written = self.kernel.now, len(entries)
 
     def _store(self) -> SimStore:
@@ -129,15 +131,18 @@ class SimControl:
         self.unconfirmed.clear()
         self.sessions.clear()
         self.reported.clear()
-        self.followed_at, self.seen = 0, None
+        self.followed_at, self.seen, self.least = 0, None, None
         self.turn_at = NEVER
 
     def _take_over(self, generation: int) -> None:
         entries = immediately(self.sim.store.read())
         self.mind = Mind.from_journal(entries)
         self.written, self.generation = len(entries), generation
-        self.steady = SteadyClock(self.clock, max((entry.at for entry in entries[-1:]), default=0))
-        now, before = self.now(), self.mind.world.leader
+        before, last_at = self.mind.world.leader, max((entry.at for entry in entries[-1:]), default=0)
+        monotonic = self.clock.monotonic()
+        begins = begins_at(before, self.clock.era(), monotonic, self.least, last_at)
+        self.steady = SteadyClock(self.clock, begins)
+        now = self.now()
         self.mind.take_over(now)
         self.inbox = [
             ev.LeaderChanged(

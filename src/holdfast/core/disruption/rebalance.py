@@ -293,6 +293,10 @@ def _targets(world: World, room: Room, row: int, workload: Workload, among: Bool
     )
     home, there = int(lane.lane_of_row[row]), lane.lane_of_row[rows]
     keeps: Bools = (there == home) | (crowd[there] < crowd[home])
+    if (
+        workload.needs.spread is Spread.REQUIRE
+    ):  # none where another is, though two may share a domain already
+        keeps = np.where(there == home, crowd[home] == 1, crowd[there] == 0)
     return rows[keeps]
 
 

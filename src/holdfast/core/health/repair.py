@@ -48,8 +48,10 @@ def update(draft: Draft) -> None:
     budget: int | None = None
     for name in draft.look["node"]:
         node = world.nodes.get(name)
-        if node is None or node.state not in JOINED or node.by_hand or node.clues.said is not Said.NOTHING:
+        if node is None or node.state not in JOINED or node.by_hand:
             continue
+        if node.clues.said is not Said.NOTHING and not _is_reset_for_good(draft, node):
+            continue  # it leaves, and is given up when its time is over (`pools`)
         if node.releasing:  # it goes, or is given back: then is the time to look
             continue
         if draft.now < node.retry_at:  # held by the brake, or its provider failed us, a moment ago
@@ -68,6 +70,12 @@ def update(draft: Draft) -> None:
         if budget is None:
             budget = brake.budget_left(world)
         budget -= _step(draft, node, found, budget)
+
+
+def _is_reset_for_good(draft: Draft, node: Node) -> bool:
+    """It was told to reset, and whoever takes it away does so without us: nobody else ends that."""
+    pool = draft.world.pools.get(node.pool)
+    return node.state is NodeState.RESETTING and pool is not None and not pool.can_terminate
 
 
 def _known(world: World, node: str) -> list[Finding]:
@@ -122,6 +130,8 @@ def _may_be_taken(draft: Draft, node: Node) -> bool:
 
 
 def _may_be_quarantined(draft: Draft, node: Node) -> bool:
+    if node.verdict.level is Level.DEAD:
+        return True
     alive, there = _counts(draft.world, node, (NodeState.QUARANTINED,))
     there |= {action.node for action in draft.actions if isinstance(action, do.QuarantineNode)}
     return len((there & alive) | {node.id}) <= len(alive | {node.id}) // 2

@@ -65,6 +65,17 @@ def stepped_ms(before: Leader, era: str, offset: Millis, seen: Millis | None) ->
     return 0 if known is None else max(0, offset - known)
 
 
+def begins_at(
+    before: Leader, era: str, monotonic: Instant, least: Millis | None, last_at: Instant
+) -> Instant:
+    """The earliest instant that it can be when a new leader begins. Its own wall clock may be behind the
+    journal's time, which the leader before took from another clock; what passed since its last entry has
+    cost money all the same. `least`: the journal's time is at least so far from our monotonic clock, as we
+    watched it grow; `last_at`: of its last entry."""
+    known = before.offset if era and before.era == era else least
+    return last_at if known is None else max(last_at, monotonic + known)
+
+
 def step(world: World, at: Instant, ms: Millis) -> None:
     """The clock was set forward: nothing costs anything for a time that has not passed."""
     for name, account in world.accounts.items():

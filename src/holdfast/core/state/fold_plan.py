@@ -350,8 +350,7 @@ def _seats(
             slot = world.slots[name]
             world.epoch_floor[slot.workload] = max(slot.epoch, world.epoch_floor.get(slot.workload, 0))
             index.drop_slot(world, name)
-            if not world.undone.get(slot.workload):
-                wake_dependants(world, slot.workload)
+            wake_dependants(world, slot.workload)  # what is left may be done, or ready
         case do.GiveUpSlot(slot=name):
             slot = replace(world.slots[name], phase=Phase.FAILED, why=action.why)
             index.put_slot(world, slot)
