@@ -3,8 +3,8 @@
     python -m bench._gateway_engine PORT
 
 A model `NAME-t20-i10-n50` is 50 events, the first after 20 ms, then one every 10 ms; any other is answered at
-once. What a request says is looked for in its bytes and not read: the twin (`holdfast.sim.engine`) reads it,
-and takes ten times as long.
+once. What a request says is looked for in its bytes and not read: the twin (`holdfast.sim.live.llm_engine`)
+reads it, and takes ten times as long.
 """
 
 import asyncio

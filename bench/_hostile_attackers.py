@@ -31,7 +31,7 @@ from holdfast.core.agent.machine import Report
 from holdfast.model.event import Ended
 from holdfast.model.finding import Finding, Severity
 from holdfast.model.resources import Resources
-from holdfast.sim.emulated import REQUEST, EmulatedAgent, EmulatedFleet
+from holdfast.sim.live.emulated_agents import REQUEST, EmulatedAgent, EmulatedFleet
 from holdfast.wire import frame
 from holdfast.wire.identity import Key
 from holdfast.wire.messages import Beat, Found, Message, Reports

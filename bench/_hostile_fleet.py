@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from bench._hostile_attackers import Wanted
 from bench._plane import PAGE, Process, started
 
+ENGINE = f"{sys.executable} -m holdfast.sim.live.llm_engine"
 WAIT_S = 60.0
 TENANTS = 4
 TENANT_EVERY_S = 0.2
@@ -229,7 +230,7 @@ def workloads(beacon_port: int) -> str:
         "kind": "service",
         "name": "chat",
         "replicas": 2,
-        "command": f"{sys.executable} -m holdfast.sim.engine --port $PORT --first-ms 5 --gap-ms 1 --tokens 8",
+        "command": f"{ENGINE} --port $PORT --first-ms 5 --gap-ms 1 --tokens 8",
         "ready": {"http": "/health"},
         "serves": {"models": ["toy"], "probe": "/health"},
         "cpus": 0.1,

@@ -24,7 +24,7 @@ from holdfast.model.plan import Plan
 from holdfast.model.resources import Resources
 from holdfast.model.verdict import Level
 from holdfast.ports.registry import Identity
-from holdfast.sim.emulated import EmulatedFleet
+from holdfast.sim.live.emulated_agents import EmulatedFleet
 from holdfast.wire.identity import Key
 
 JOIN_AT_ONCE = 100

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> dict[str, object]:
         direct = _measure(f"http://127.0.0.1:{engine}", 0, args)
         found: dict[str, object] = {"compiled": native.is_there()}
         found["asked_by"] = "wrk" if shutil.which("wrk") else "bench._gateway_client"
-        with _engine("holdfast.sim.engine", "--port") as twin:
+        with _engine("holdfast.sim.live.llm_engine", "--port") as twin:
             found["over_admitted_tokens"] = _race(here / "race", twin)
         for name, start in _gateways(args, here, engine):
             say(name)

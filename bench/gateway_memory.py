@@ -199,7 +199,7 @@ async def _good(port: int, took: list[float]) -> None:
 @contextlib.asynccontextmanager
 async def _engine() -> AsyncIterator[str]:
     """A twin of one, in a process of its own."""
-    command = [sys.executable, "-m", "holdfast.sim.engine", "--port", "0"]
+    command = [sys.executable, "-m", "holdfast.sim.live.llm_engine", "--port", "0"]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None

@@ -14,7 +14,15 @@ from holdfast.model.resources import GPU, Resources
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND, Millis
 from holdfast.model.workload import Job, Needs, Restart, Service, Sweep, Training, Workload
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Between, Fault, PoolSetup, Program, Scenario, Trouble, WorkloadSetup
+from holdfast.sim.scenario.scenario import (
+    Between,
+    Fault,
+    PoolSetup,
+    Program,
+    Scenario,
+    Trouble,
+    WorkloadSetup,
+)
 
 MTBF_MS = 30 * DAY
 ZONES = ("a", "b", "c")

@@ -51,7 +51,7 @@ async def engine(*options: str, port: int = 0) -> AsyncIterator[Engine]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "holdfast.sim.engine",
+        "holdfast.sim.live.llm_engine",
         "--port",
         str(port or free_port()),  # one that it can have again when it comes back
         *options,

@@ -23,9 +23,9 @@ from holdfast.model.workload import Workload
 from holdfast.ports.provider import Provider
 from holdfast.ports.registry import Identity, Registry
 from holdfast.ports.store import Store
-from holdfast.sim.emulated import EmulatedAgent, EmulatedFleet
-from holdfast.sim.registry import SimRegistry
-from holdfast.sim.store import SimStore
+from holdfast.sim.live.emulated_agents import EmulatedAgent, EmulatedFleet
+from holdfast.sim.twins.registry import SimRegistry
+from holdfast.sim.twins.store import SimStore
 from holdfast.wire.identity import Key
 
 FLEET = Pool("fleet", "join", (), max=1_000, can_launch=False, can_terminate=False, can_reset=False)

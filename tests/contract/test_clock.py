@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.model.units import HOUR, SECOND, Millis
 from holdfast.ports.clock import Clock, SteadyClock
-from holdfast.sim.control import SimClock
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Scenario
+from holdfast.sim.scenario.scenario import Scenario
+from holdfast.sim.twins.control_plane import SimClock
 
 
 @dataclass

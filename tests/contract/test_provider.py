@@ -23,9 +23,9 @@ from holdfast.model.action import LaunchNode
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.ports.errors import CapacityShort, OutcomeUnknown
 from holdfast.ports.provider import Queueing
-from holdfast.sim.kernel import Kernel
-from holdfast.sim.market import Step, market
-from holdfast.sim.provider import ProviderTraits, SimProvider
+from holdfast.sim.event_queue import Kernel
+from holdfast.sim.scenario.market import Step, market
+from holdfast.sim.twins.provider import ProviderTraits, SimProvider
 from tests.how_to import folder_provider
 from tests.slurm import Slurm
 from tests.slurm import shared as shared_slurm

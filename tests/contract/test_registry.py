@@ -14,8 +14,8 @@ from holdfast.adapters.stores.registry import SqlRegistry
 from holdfast.ports.audit import Kind, Record
 from holdfast.ports.errors import Denied, Unreachable
 from holdfast.ports.registry import Identity, Registry, Role, Token
-from holdfast.sim import registry as sim_registry
-from holdfast.sim.registry import SimRegistry
+from holdfast.sim.twins import registry as sim_registry
+from holdfast.sim.twins.registry import SimRegistry
 from tests.contract.conftest import Run
 from tests.contract.databases import Failing, postgres_database, sqlite_database
 from tests.postgres import Postgres

@@ -23,7 +23,7 @@ from holdfast.model.verdict import Evidence, Level, Verdict
 from holdfast.model.workload import Training, Workload
 from holdfast.ports.errors import Fenced, NotFound, OutcomeUnknown, PortError, Unreachable
 from holdfast.ports.store import ABSENT_MS, TAIL_COSTS, TAILS_BYTES_MAX, Leadership, Snapshot, Store, Tail
-from holdfast.sim.store import CrashPoint, SimStore
+from holdfast.sim.twins.store import CrashPoint, SimStore
 from tests.contract.conftest import Run
 from tests.contract.databases import Failing, postgres_database, sqlite_database
 from tests.play import pool

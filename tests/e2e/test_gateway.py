@@ -14,7 +14,7 @@ import httpx
 from tests.e2e.live import Ground, Started, kill, replicas, until
 from tests.ports import free_port
 
-ENGINE = f"exec {sys.executable} -m holdfast.sim.engine --port $PORT"
+ENGINE = f"exec {sys.executable} -m holdfast.sim.live.llm_engine --port $PORT"
 LLM = f"""
 kind: service
 name: llm

@@ -52,7 +52,7 @@ def fronted(ground: Ground, planes: list[Started]) -> Iterator[list[Gateway]]:
     port = free_port()
     file = ground.folder / "gateway.yaml"
     file.write_text(f"services: [{{name: llama, upstreams: ['http://127.0.0.1:{port}']}}]\n")
-    words = (sys.executable, "-m", "holdfast.sim.engine", "--port", str(port), "--tokens", "60")
+    words = (sys.executable, "-m", "holdfast.sim.live.llm_engine", "--port", str(port), "--tokens", "60")
     engine = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     try:
         urls = ",".join(plane.url for plane in planes)

@@ -21,7 +21,7 @@ from holdfast.model.plan import Plan
 from holdfast.model.policy import Policy
 from holdfast.ports.errors import Full, Unreachable
 from holdfast.ports.store import NOTHING, Leadership
-from holdfast.sim.store import CrashPoint, SimStore
+from holdfast.sim.twins.store import CrashPoint, SimStore
 from tests.planes import World, until
 from tests.served import ADMIN, ONCE, WEB, YAML, Served, answered, bearer, served
 

@@ -9,8 +9,8 @@ import pytest
 from holdfast.api.access import CLIENTS_KEPT, FAILURES_MAX, TOKENS_KEPT, Access, Failures
 from holdfast.api.problems import Refused
 from holdfast.ports.registry import Role
-from holdfast.sim.registry import SimRegistry
-from holdfast.sim.store import SimStore
+from holdfast.sim.twins.registry import SimRegistry
+from holdfast.sim.twins.store import SimStore
 from tests.planes import World
 from tests.served import WEB, YAML, Served, answered, bearer, served
 

@@ -13,8 +13,8 @@ from holdfast.api.audit_log import AuditLog
 from holdfast.model.event import OperatorOrdered, WorkloadApplied
 from holdfast.ports.audit import Kind, Record
 from holdfast.ports.registry import Role, Token
-from holdfast.sim.registry import SimRegistry
-from holdfast.sim.store import SimStore
+from holdfast.sim.twins.registry import SimRegistry
+from holdfast.sim.twins.store import SimStore
 from holdfast.wire.identity import hashed
 from tests.planes import World, until
 from tests.served import WEB, YAML, Served, answered, bearer, served

@@ -16,7 +16,7 @@ from holdfast.api.token_limits import TokenLimits
 from holdfast.control import front
 from holdfast.ports.errors import Unreachable
 from holdfast.ports.registry import Role, Token
-from holdfast.sim.registry import SimRegistry
+from holdfast.sim.twins.registry import SimRegistry
 from holdfast.wire.identity import hashed
 from tests.planes import PATIENCE_S, World, until, within
 from tests.served import WEB, YAML, Served, answered, bearer, served

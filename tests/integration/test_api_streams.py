@@ -19,8 +19,8 @@ from holdfast.model.action import ReleaseBrake
 from holdfast.model.event import Ended
 from holdfast.model.plan import Plan
 from holdfast.ports.store import Tail
-from holdfast.sim.emulated import EmulatedAgent
-from holdfast.sim.store import SimStore
+from holdfast.sim.live.emulated_agents import EmulatedAgent
+from holdfast.sim.twins.store import SimStore
 from holdfast.wire.messages import LogPart, LogTaken, ReadLog, Reports, StopLog, Wrote
 from tests.planes import World, until
 from tests.served import ONCE, WEB, Served, answered, served

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from holdfast.control import last_words
 from holdfast.control.last_words import WAITING_BYTES_MAX, LastWords
 from holdfast.ports.store import TAIL_COSTS, Tail
-from holdfast.sim.store import SimStore
+from holdfast.sim.twins.store import SimStore
 from tests.planes import until
 
 

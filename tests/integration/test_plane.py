@@ -15,7 +15,7 @@ from holdfast.model.units import HOUR, SECOND
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Service, Workload
 from holdfast.ports.errors import Unreachable
-from holdfast.sim.store import CrashPoint, SimStore
+from holdfast.sim.twins.store import CrashPoint, SimStore
 from holdfast.wire.messages import Beat
 from tests.planes import World, apply, until, within
 

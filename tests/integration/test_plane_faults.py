@@ -19,7 +19,7 @@ from holdfast.model.verdict import Evidence, Level, Verdict
 from holdfast.model.workload import Job, Workload
 from holdfast.ports.errors import Full, OutcomeUnknown
 from holdfast.ports.store import Snapshot
-from holdfast.sim.store import SimStore
+from holdfast.sim.twins.store import SimStore
 from tests.planes import World, apply, until, within
 
 JOB = Workload("job", Job())

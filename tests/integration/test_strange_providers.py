@@ -19,7 +19,7 @@ from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.verdict import Word
 from holdfast.ports.errors import CapacityShort, Denied, Throttled
-from holdfast.sim.store import SimStore
+from holdfast.sim.twins.store import SimStore
 from tests.planes import World, until
 
 

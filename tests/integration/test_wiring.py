@@ -20,7 +20,7 @@ from holdfast.control.enrol import Enrolment
 from holdfast.control.plane import LEADER_TTL_MS
 from holdfast.model.pool import Pool
 from holdfast.ports.registry import Role, Token
-from holdfast.sim.registry import SimRegistry
+from holdfast.sim.twins.registry import SimRegistry
 from holdfast.wire import pin
 from holdfast.wire.certificates import Certificates
 from holdfast.wire.identity import hashed

@@ -19,12 +19,20 @@ from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.units import MINUTE, SECOND
 from holdfast.model.workload import Job, Needs, Service, Spread, Training, Workload
-from holdfast.sim.fleet import Fleet
-from holdfast.sim.host import Host
-from holdfast.sim.liveness import unmet_goals
+from holdfast.sim.checks.liveness import unmet_goals
+from holdfast.sim.random.sweep import attempt
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Change, Fault, PoolSetup, Program, Scenario, Trouble, WorkloadSetup
-from holdfast.sim.sweep import attempt
+from holdfast.sim.scenario.scenario import (
+    Change,
+    Fault,
+    PoolSetup,
+    Program,
+    Scenario,
+    Trouble,
+    WorkloadSetup,
+)
+from holdfast.sim.twins.fleet import Fleet
+from holdfast.sim.twins.host import Host
 
 WHOLE_NODE = Needs(Resources(8_000, 512))
 WEB = WorkloadSetup(Workload("web", Service(1), WHOLE_NODE))

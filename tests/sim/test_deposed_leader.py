@@ -8,9 +8,15 @@ from holdfast.model.lease import surely_over
 from holdfast.model.policy import Detection, Policy
 from holdfast.model.units import MINUTE, SECOND, Instant
 from holdfast.model.world import World
+from holdfast.sim.random.sweep import attempt
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Between, Fault, NetworkTraits, Scenario, Trouble
-from holdfast.sim.sweep import attempt
+from holdfast.sim.scenario.scenario import (
+    Between,
+    Fault,
+    NetworkTraits,
+    Scenario,
+    Trouble,
+)
 from tests.sim.test_sweep import small_story
 
 PROOF = check.a_replica_is_declared_gone_only_with_proof

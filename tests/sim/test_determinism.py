@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from holdfast.files.scenario import scenario_file as files
-from holdfast.sim import chance
+from holdfast.sim.random import scenarios
 from holdfast.sim.result import tell
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Scenario
+from holdfast.sim.scenario.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.toml"))
@@ -20,9 +20,9 @@ SEEDS = (2, 7)
 
 DRAWN = """
 import msgspec
-from holdfast.sim import chance
+from holdfast.sim.random import scenarios
 from holdfast.sim.run import Simulation
-sim = Simulation(chance.draw(7, nodes=12, hours=0.25))
+sim = Simulation(scenarios.draw(7, nodes=12, hours=0.25))
 result = sim.run()
 print(sim.story.text() + msgspec.json.encode(result).decode())
 """
@@ -37,7 +37,7 @@ def told(scenario: Scenario, seed: int | None = None) -> bytes:
 
 
 def small(seed: int) -> Scenario:
-    return chance.draw(seed, nodes=12, hours=0.25)
+    return scenarios.draw(seed, nodes=12, hours=0.25)
 
 
 def in_a_process(hash_seed: str) -> bytes:

@@ -7,7 +7,13 @@ from holdfast.model.resources import Resources
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.model.workload import Job, Workload
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import NetworkTraits, PoolSetup, Program, Scenario, WorkloadSetup
+from holdfast.sim.scenario.scenario import (
+    NetworkTraits,
+    PoolSetup,
+    Program,
+    Scenario,
+    WorkloadSetup,
+)
 
 
 def story(fencing: Fencing) -> Simulation:

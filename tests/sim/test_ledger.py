@@ -97,7 +97,7 @@ def test_books_that_do_not_pay_back_what_never_was_are_seen(monkeypatch: pytest.
 
 def test_a_machine_whose_launch_was_taken_to_have_failed_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold_pools, "DEFINITE", fold_pools.DEFINITE | {"OutcomeUnknown"})
-    monkeypatch.setattr("holdfast.sim.ledger.SURELY_FAILED", tuple(fold_pools.DEFINITE))
+    monkeypatch.setattr("holdfast.sim.checks.billing.SURELY_FAILED", tuple(fold_pools.DEFINITE))
     assert "is there, and its launch was taken to have failed" in violations(ERRORS)
 
 

@@ -6,7 +6,12 @@ from msgspec.structs import replace
 from holdfast.files.scenario.scenario_file import from_tables
 from holdfast.model.units import HOUR, SECOND
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Fault, NetworkTraits, Scenario, Trouble
+from holdfast.sim.scenario.scenario import (
+    Fault,
+    NetworkTraits,
+    Scenario,
+    Trouble,
+)
 from tests.sim.test_sweep import small_story
 
 

@@ -7,7 +7,12 @@ from holdfast.model.units import MINUTE
 from holdfast.model.workload import Needs, Service, Workload
 from holdfast.sim.result import WorkloadResult, tell
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Change, Fault, Trouble, WorkloadSetup
+from holdfast.sim.scenario.scenario import (
+    Change,
+    Fault,
+    Trouble,
+    WorkloadSetup,
+)
 from tests.sim.test_sweep import small_story
 
 

@@ -13,11 +13,11 @@ from holdfast.core.replay import Replay
 from holdfast.core.turn import Entry
 from holdfast.files.scenario import scenario_file as files
 from holdfast.model.world import World
-from holdfast.sim import chance, chance_requests
-from holdfast.sim.gateway import Served
+from holdfast.sim.random import random_requests, scenarios
 from holdfast.sim.result import Result, tell
 from holdfast.sim.run import Simulation
-from holdfast.sim.tally import Asked
+from holdfast.sim.traffic.counts import Asked
+from holdfast.sim.traffic.fluid_gateway import Served
 
 ROOT = Path(__file__).resolve().parents[2]
 STORIES = sorted((ROOT / "scenarios").glob("*.toml"))
@@ -85,8 +85,8 @@ def test_looks_that_found_nothing_are_decided_the_same_again(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a look had passed over was found by the replay of a later look, which was at something else."""
-    monkeypatch.setattr(chance_requests, "SHARE", 1.0)
-    sim = Simulation(chance.draw(seed, 8, 0.5), history=False)
+    monkeypatch.setattr(random_requests, "SHARE", 1.0)
+    sim = Simulation(scenarios.draw(seed, 8, 0.5), history=False)
     sim.run()
     replay = Replay(World())
     assert [found for entry in sim.store.entries if (found := replay.feed(entry))] == []

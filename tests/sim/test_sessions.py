@@ -8,9 +8,15 @@ from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.units import SECOND
 from holdfast.model.workload import Service, Workload
-from holdfast.sim.host import Host
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Fault, PoolSetup, Scenario, Trouble, WorkloadSetup
+from holdfast.sim.scenario.scenario import (
+    Fault,
+    PoolSetup,
+    Scenario,
+    Trouble,
+    WorkloadSetup,
+)
+from holdfast.sim.twins.host import Host
 
 
 def restarted_agent() -> tuple[Simulation, Host]:

@@ -13,14 +13,28 @@ from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import Resources
 from holdfast.model.units import MINUTE, SECOND
 from holdfast.model.workload import Job, Service, Spread, Workload
-from holdfast.sim import chance_requests
-from holdfast.sim import sweep as sweeping
-from holdfast.sim.chance import draw
+from holdfast.sim.random import random_requests
+from holdfast.sim.random import sweep as sweeping
+from holdfast.sim.random.scenarios import draw
+from holdfast.sim.random.sweep import Job as Draw
+from holdfast.sim.random.sweep import (
+    Range,
+    attempt,
+    fails,
+    one,
+    shrink,
+    sweep,
+)
+from holdfast.sim.random.sweep import job as size_of
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Fault, PoolSetup, Program, Scenario, Trouble, WorkloadSetup
-from holdfast.sim.sweep import Job as Draw
-from holdfast.sim.sweep import Range, attempt, fails, one, shrink, sweep
-from holdfast.sim.sweep import job as size_of
+from holdfast.sim.scenario.scenario import (
+    Fault,
+    PoolSetup,
+    Program,
+    Scenario,
+    Trouble,
+    WorkloadSetup,
+)
 
 SEEDS = range(1, 13)
 EXCLUSIVE = check.an_exclusive_seat_is_filled_only_when_nothing_else_can_run_in_it
@@ -67,7 +81,7 @@ def test_a_drawn_story_that_once_ended_badly_ends_well(seed: int, nodes: int, ho
 
 def test_what_a_deleted_pool_has_cost_is_not_there_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget of the fleet was used up, and those who ask whether all is well did not know."""
-    monkeypatch.setattr(chance_requests, "SHARE", 1.0)
+    monkeypatch.setattr(random_requests, "SHARE", 1.0)
     outcome = one(Draw(50080, nodes=8, hours=0.5, policy=None))
     assert (outcome.violations, outcome.unmet, outcome.settled) == ((), (), True)
 

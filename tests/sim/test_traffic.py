@@ -24,25 +24,7 @@ from holdfast.model.resources import Resources
 from holdfast.model.scale import Signal
 from holdfast.model.units import DAY, MINUTE, SECOND, Millis
 from holdfast.model.workload import Needs, Serves, Service, Workload
-from holdfast.sim import exchange as exchanges
-from holdfast.sim.exchange import Exchange
-from holdfast.sim.load import Load, LoadStep
-from holdfast.sim.requests import Requests
-from holdfast.sim.result import Result
-from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import (
-    Between,
-    Change,
-    Fault,
-    GatewayTraits,
-    PoolSetup,
-    Program,
-    Scenario,
-    Trouble,
-    WorkloadSetup,
-)
-from holdfast.sim.tally import Asked
-from holdfast.sim.traffic_checks import (
+from holdfast.sim.checks.traffic_checks import (
     LATE_MS,
     Taking,
     a_restored_key_is_left_alone_for_a_day,
@@ -54,6 +36,24 @@ from holdfast.sim.traffic_checks import (
     nobody_is_asked_who_is_out_while_others_could_answer,
     whoever_is_held_is_answered_or_refused_in_its_patience,
 )
+from holdfast.sim.result import Result
+from holdfast.sim.run import Simulation
+from holdfast.sim.scenario.load_profile import Load, LoadStep
+from holdfast.sim.scenario.scenario import (
+    Between,
+    Change,
+    Fault,
+    GatewayTraits,
+    PoolSetup,
+    Program,
+    Scenario,
+    Trouble,
+    WorkloadSetup,
+)
+from holdfast.sim.traffic import exchange as exchanges
+from holdfast.sim.traffic.counts import Asked
+from holdfast.sim.traffic.exchange import Exchange
+from holdfast.sim.traffic.requests import Requests
 
 RATE = Limits(tokens_per_min=60_000, tokens_burst=10_000)
 TWO = GatewayTraits(count=2, first_byte_ms=5 * SECOND)

@@ -17,7 +17,7 @@ from holdfast.cli import completion
 from holdfast.cli.commands.sim import sweep as sim_sweep
 from holdfast.cli.main import app
 from holdfast.cli.render import plot, progress
-from holdfast.sim import sweep
+from holdfast.sim.random import sweep
 from tests.cli_rig import Holdfast, called
 
 ROOT = Path(__file__).resolve().parents[2]

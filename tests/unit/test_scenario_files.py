@@ -15,7 +15,7 @@ from holdfast.model.policy import Detection, Policy
 from holdfast.model.units import DAY, HOUR, MINUTE, SECOND
 from holdfast.model.workload import Job, Service, Spread, Sweep, Training
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Between, Fault, Scenario
+from holdfast.sim.scenario.scenario import Between, Fault, Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = '[[pools]]\nname = "std"\nnodes = 3\nmax = 4\n'

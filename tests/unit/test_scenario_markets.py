@@ -8,8 +8,8 @@ import pytest
 from holdfast.files.problem import FileProblem
 from holdfast.files.scenario.scenario_file import from_tables, read
 from holdfast.model.units import MINUTE
-from holdfast.sim.market import PLENTY, Market
-from holdfast.sim.scenario import Scenario
+from holdfast.sim.scenario.market import PLENTY, Market
+from holdfast.sim.scenario.scenario import Scenario
 
 HEAD = '[[pools]]\nname = "spot"\nzones = ["a", "b"]\nspot = true\nmax = 3\n[pools.market]\n'
 

@@ -8,9 +8,9 @@ from holdfast.files.problem import FileProblem
 from holdfast.files.scenario.scenario_file import from_tables
 from holdfast.model.scale import Signal
 from holdfast.model.units import HOUR, MINUTE
-from holdfast.sim.gateway import Served
-from holdfast.sim.load import Burst, Load, LoadStep
 from holdfast.sim.run import Simulation
+from holdfast.sim.scenario.load_profile import Burst, Load, LoadStep
+from holdfast.sim.traffic.fluid_gateway import Served
 
 DAY_OF_LOAD = Load(base=2, peak=10, period_ms=4 * HOUR)
 STEPS = Load(steps=(LoadStep(MINUTE, 5.0), LoadStep(3 * MINUTE, 0.0)))

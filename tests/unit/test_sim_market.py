@@ -16,10 +16,30 @@ from holdfast.model.place import Place
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.units import HOUR, MINUTE, NEVER, SECOND
 from holdfast.ports.errors import CapacityShort, NotFound, OutcomeUnknown
-from holdfast.sim.kernel import Kernel, immediately
-from holdfast.sim.market import PLENTY, Market, Step, Track, by_numbers, market
-from holdfast.sim.provider import GIVE_UP_MS, LATE_MS, ProviderTraits, SimProvider, Spike
-from holdfast.sim.traces import EVERYWHERE, BadTrace, Format, for_offers, offer_log, read
+from holdfast.sim.event_queue import Kernel, immediately
+from holdfast.sim.scenario.market import (
+    PLENTY,
+    Market,
+    Step,
+    Track,
+    by_numbers,
+    market,
+)
+from holdfast.sim.scenario.traces import (
+    EVERYWHERE,
+    BadTrace,
+    Format,
+    for_offers,
+    offer_log,
+    read,
+)
+from holdfast.sim.twins.provider import (
+    GIVE_UP_MS,
+    LATE_MS,
+    ProviderTraits,
+    SimProvider,
+    Spike,
+)
 from tests.play import BIG
 
 USD = 1_000_000

@@ -9,8 +9,8 @@ from holdfast.files.scenario.scenario_file import from_tables
 from holdfast.model.gateway import Key, Limits
 from holdfast.model.scale import Signal
 from holdfast.model.units import MINUTE, NEVER, SECOND
-from holdfast.sim.load import Burst, Load, LoadStep
-from holdfast.sim.requests import LONGEST, Callers, Requests
+from holdfast.sim.scenario.load_profile import Burst, Load, LoadStep
+from holdfast.sim.traffic.requests import LONGEST, Callers, Requests
 
 KEYS = {"app": Key("app", b""), "batch": Key("batch", b"")}
 

@@ -9,7 +9,7 @@ from holdfast.model.plan import Held, Plan
 from holdfast.model.policy import Policy
 from holdfast.model.units import SECOND
 from holdfast.model.verdict import Evidence, Level, Verdict, Word
-from holdfast.sim.story import OPENING_MS, Line, Story
+from holdfast.sim.transcript import OPENING_MS, Line, Story
 from tests.play import pool
 
 NOW = 61 * SECOND

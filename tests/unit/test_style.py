@@ -30,7 +30,6 @@ CROWDED = {
     "control": 28,
     "gateway": 44,
     "model": 28,
-    "sim": 40,
 }
 THEORY_LINES_MIN = 3
 EMPTY_NAMES = {"utils", "helpers", "common", "misc", "manager", "base"}

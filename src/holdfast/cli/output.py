@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from holdfast.files.problem import FileProblem
     from holdfast.model.policy import Policy
-    from holdfast.sim.scenario import Scenario
+    from holdfast.sim.scenario.scenario import Scenario
 
 FAILED = 1
 BAD_INPUT = 2

@@ -35,10 +35,10 @@ from holdfast.model.workload import Service, Spread, Workload
 from holdfast.model.world import World
 from holdfast.reliability.availability import percent
 from holdfast.reliability.rates import Rates
-from holdfast.sim.provider import ProviderTraits
 from holdfast.sim.result import Result
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import PoolSetup, Scenario
+from holdfast.sim.scenario.scenario import PoolSetup, Scenario
+from holdfast.sim.twins.provider import ProviderTraits
 
 FREE_MAX = 6  # nodes with room that are counted
 PROMOTE_MS = 1_000

@@ -14,18 +14,25 @@ from holdfast.model import event as ev
 from holdfast.model.pool import Pool
 from holdfast.model.units import Instant, Millis, many
 from holdfast.model.workload import Service
-from holdfast.sim.host import Host
-from holdfast.sim.load import Load
-from holdfast.sim.market import PLENTY, Market, Track
-from holdfast.sim.network import Cut
-from holdfast.sim.provider import Spike
-from holdfast.sim.scenario import OF_PROVIDERS, OF_SIGNALS, Change, Fault, PoolSetup, Trouble
-from holdfast.sim.store import CrashPoint
+from holdfast.sim.scenario.load_profile import Load
+from holdfast.sim.scenario.market import PLENTY, Market, Track
+from holdfast.sim.scenario.scenario import (
+    OF_PROVIDERS,
+    OF_SIGNALS,
+    Change,
+    Fault,
+    PoolSetup,
+    Trouble,
+)
+from holdfast.sim.twins.host import Host
+from holdfast.sim.twins.network import Cut
+from holdfast.sim.twins.provider import Spike
+from holdfast.sim.twins.store import CrashPoint
 from holdfast.wire.keys import restored
 
 if TYPE_CHECKING:
-    from holdfast.sim.control import SimControl
     from holdfast.sim.run import Simulation
+    from holdfast.sim.twins.control_plane import SimControl
 
 
 # What a fault sets at a provider: until when it lasts.

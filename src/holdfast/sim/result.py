@@ -8,10 +8,10 @@ from holdfast.model.replica import Phase, Role
 from holdfast.model.units import HOUR, Instant, many, seconds, usd
 from holdfast.model.workload import Service
 from holdfast.reliability.availability import percent
-from holdfast.sim.gateway import Served
-from holdfast.sim.liveness import can_be_asked
-from holdfast.sim.tally import Asked
-from holdfast.sim.tally import tell as tell_asked
+from holdfast.sim.checks.liveness import can_be_asked
+from holdfast.sim.traffic.counts import Asked
+from holdfast.sim.traffic.counts import tell as tell_asked
+from holdfast.sim.traffic.fluid_gateway import Served
 
 if TYPE_CHECKING:
     from holdfast.sim.run import Simulation

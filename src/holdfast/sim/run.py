@@ -19,23 +19,23 @@ from holdfast.model.plan import Plan
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level as Belief
 from holdfast.model.workload import Workload
-from holdfast.sim.beats import BLOCK, FEWEST, BeatWire
-from holdfast.sim.control import SimControl
+from holdfast.sim.checks.billing import Ledger
+from holdfast.sim.checks.liveness import unmet_goals
+from holdfast.sim.checks.safety import Truth
+from holdfast.sim.event_queue import Kernel
 from holdfast.sim.faults import Faults
-from holdfast.sim.fleet import Fleet
-from holdfast.sim.gateway import gateways
-from holdfast.sim.host import Host
-from holdfast.sim.kernel import Kernel
-from holdfast.sim.ledger import Ledger
-from holdfast.sim.liveness import unmet_goals
-from holdfast.sim.network import Cut, Network
-from holdfast.sim.provider import Bill, ProviderTraits, SimProvider
 from holdfast.sim.result import Result, sum_up
-from holdfast.sim.scenario import PoolSetup, Scenario
-from holdfast.sim.store import SimStore
-from holdfast.sim.story import OPENING_MS, Story
-from holdfast.sim.traffic import traffic
-from holdfast.sim.truth import Truth
+from holdfast.sim.scenario.scenario import PoolSetup, Scenario
+from holdfast.sim.traffic.fluid_gateway import gateways
+from holdfast.sim.traffic.traffic import traffic
+from holdfast.sim.transcript import OPENING_MS, Story
+from holdfast.sim.twins.control_plane import SimControl
+from holdfast.sim.twins.fleet import Fleet
+from holdfast.sim.twins.heartbeats import BLOCK, FEWEST, BeatWire
+from holdfast.sim.twins.host import Host
+from holdfast.sim.twins.network import Cut, Network
+from holdfast.sim.twins.provider import Bill, ProviderTraits, SimProvider
+from holdfast.sim.twins.store import SimStore
 
 PROBE_TRIES = 4
 SAY_AGAIN_MS = 500

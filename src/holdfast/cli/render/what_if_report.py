@@ -13,10 +13,10 @@ import msgspec
 from holdfast.model.units import DAY, Millis, many, seconds, usd
 from holdfast.model.workload import Service
 from holdfast.reliability.availability import percent
+from holdfast.sim.random.sweep import helpers
 from holdfast.sim.result import Result, WorkloadResult
 from holdfast.sim.run import Simulation
-from holdfast.sim.scenario import Scenario
-from holdfast.sim.sweep import helpers
+from holdfast.sim.scenario.scenario import Scenario
 
 MONTH_DAYS = 30
 

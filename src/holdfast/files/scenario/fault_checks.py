@@ -10,7 +10,13 @@ from holdfast.files.problem import Problem
 from holdfast.files.scenario import scenario_convert
 from holdfast.files.scenario.scenario_schema import Deed, ScenarioForm
 from holdfast.model.place import Level
-from holdfast.sim.scenario import OF_PROVIDERS, OF_SIGNALS, Change, Fault, Trouble
+from holdfast.sim.scenario.scenario import (
+    OF_PROVIDERS,
+    OF_SIGNALS,
+    Change,
+    Fault,
+    Trouble,
+)
 
 OF_NODES = frozenset(
     {

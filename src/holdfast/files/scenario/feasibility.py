@@ -12,7 +12,7 @@ from holdfast.files.problem import Problem
 from holdfast.model.pool import Offer, Pool
 from holdfast.model.resources import GPU, Resources
 from holdfast.model.workload import Needs, Service, Spread, Training, Workload
-from holdfast.sim.scenario import PoolSetup, Scenario
+from holdfast.sim.scenario.scenario import PoolSetup, Scenario
 
 
 def problems(scenario: Scenario) -> list[Problem]:

@@ -9,7 +9,7 @@ from holdfast.files.struct_schema import Strict
 from holdfast.files.values import SHARE, Leaf, duration
 from holdfast.model.scale import SUMMED, Signal
 from holdfast.model.units import DAY, SECOND
-from holdfast.sim.load import Burst, Load, LoadStep
+from holdfast.sim.scenario.load_profile import Burst, Load, LoadStep
 
 AMOUNT = values.number(0, 1e9, "20")
 SHOWN = tuple(signal for signal in Signal if signal in SUMMED)

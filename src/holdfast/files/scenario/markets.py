@@ -12,9 +12,14 @@ from holdfast.files.scenario.scenario_schema import (
     ScenarioForm,
     StepForm,
 )
-from holdfast.sim import traces
-from holdfast.sim.market import UNSAID, Market, Step, market
-from holdfast.sim.traces import BadTrace
+from holdfast.sim.scenario import traces
+from holdfast.sim.scenario.market import (
+    UNSAID,
+    Market,
+    Step,
+    market,
+)
+from holdfast.sim.scenario.traces import BadTrace
 
 
 def markets_name_offers(form: ScenarioForm) -> Iterator[Problem]:

@@ -7,8 +7,8 @@ from holdfast.files.gateway.gateway_schema import limits_of
 from holdfast.files.scenario import load_schema
 from holdfast.files.scenario.scenario_schema import PoolForm, ScenarioForm, WorkloadForm
 from holdfast.model.units import MINUTE
-from holdfast.sim.market import Market
-from holdfast.sim.scenario import PoolSetup, Scenario, WorkloadSetup
+from holdfast.sim.scenario.market import Market
+from holdfast.sim.scenario.scenario import PoolSetup, Scenario, WorkloadSetup
 
 
 def scenario(form: ScenarioForm, name: str, markets: Mapping[str, Market] | None = None) -> Scenario:

@@ -13,7 +13,7 @@ from holdfast.files.scenario import (
 )
 from holdfast.files.scenario.scenario_schema import ScenarioForm
 from holdfast.files.validation_errors import TOML
-from holdfast.sim.scenario import Scenario
+from holdfast.sim.scenario.scenario import Scenario
 
 EMPTY = Problem(
     "",

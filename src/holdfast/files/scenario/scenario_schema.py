@@ -21,10 +21,16 @@ from holdfast.files.values import (
 )
 from holdfast.model.policy import Policy
 from holdfast.model.units import HOUR, MINUTE
-from holdfast.sim.provider import ProviderTraits
-from holdfast.sim.requests import Requests
-from holdfast.sim.scenario import Change, GatewayTraits, NetworkTraits, Program, Trouble
-from holdfast.sim.traces import Format
+from holdfast.sim.scenario.scenario import (
+    Change,
+    GatewayTraits,
+    NetworkTraits,
+    Program,
+    Trouble,
+)
+from holdfast.sim.scenario.traces import Format
+from holdfast.sim.traffic.requests import Requests
+from holdfast.sim.twins.provider import ProviderTraits
 
 
 class Deed(enum.StrEnum):

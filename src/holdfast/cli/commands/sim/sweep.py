@@ -8,7 +8,7 @@ from holdfast.cli import output
 from holdfast.cli.options import Jobs, Json, PolicyFile
 
 if TYPE_CHECKING:
-    from holdfast.sim.sweep import Range, SweepResult
+    from holdfast.sim.random.sweep import Range, SweepResult
 
 
 def sweep(
@@ -30,7 +30,7 @@ def sweep(
     from functools import partial
 
     from holdfast.cli.render.progress import progress
-    from holdfast.sim.sweep import sweep as run_all
+    from holdfast.sim.random.sweep import sweep as run_all
 
     sizes, lengths = between("--nodes", nodes, 1, 20_000, whole=True), between("--hours", hours, 0.1, 10_000)
     numbers = output.read_policy(policy, json_too=json)
@@ -49,7 +49,7 @@ def sweep(
 
 def between(option: str, told: str, least: float, most: float, *, whole: bool = False) -> "Range":
     """`50`, or `3..200`."""
-    from holdfast.sim.sweep import Range
+    from holdfast.sim.random.sweep import Range
 
     first, dots, last = told.partition("..")
     number = int if whole else float

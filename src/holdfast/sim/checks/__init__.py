@@ -1,0 +1,1 @@
+"""What must hold of a simulation: safety, liveness, leaks, bills, requests."""

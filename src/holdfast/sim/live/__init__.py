@@ -1,0 +1,1 @@
+"""Twins over real sockets: an engine that serves a model, agents without machines."""

@@ -1,0 +1,1 @@
+"""Random stories from a seed, and sweeps over them."""

@@ -1,0 +1,1 @@
+"""What a story says: fleet, load, markets, traces."""

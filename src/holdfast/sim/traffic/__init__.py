@@ -1,0 +1,1 @@
+"""Simulated requests at simulated gateways."""
