@@ -95,6 +95,21 @@ async def test_each_workload_is_a_user_of_its_own_without_any_right(rig: Rig) ->
         assert node.runtime.isolation() is Isolation.USER
 
 
+DROP = """
+import ctypes
+from holdfast.agent import become, users
+KEEP_CAPS, NO_SETUID_FIXUP = 1 << 4, 1 << 2
+assert ctypes.CDLL(None).prctl(28, KEEP_CAPS | NO_SETUID_FIXUP, 0, 0, 0) == 0
+become._drop(become.Rights(users.FIRST))
+print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith("Cap")))
+"""
+
+
+def test_capabilities_go_though_the_kernel_was_told_to_leave_them() -> None:
+    """By securebits, which an agent inherits from whoever started it."""
+    assert set(asked(DROP).split()) == {"0" * 16}
+
+
 async def test_the_same_workload_is_the_same_user_on_every_node(rig: Rig) -> None:
     async with node_of(rig) as node:
         uid = await run(node, "a", "id -u", number=12_345)

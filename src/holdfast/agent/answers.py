@@ -79,4 +79,5 @@ class Answers:
 
     def _close(self, handle: int) -> None:
         del self._open[handle]
-        os.close(handle)  # and leaves the epoll by that
+        self._epoll.unregister(handle)  # a fork of ours may still hold it
+        os.close(handle)

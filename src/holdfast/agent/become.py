@@ -3,8 +3,9 @@
 The order matters. Whatever takes the agent's rights comes first (its control group, its mounts), then the
 user changes, and with that the rights are gone: the kernel clears what root could do, and neither a
 set-user-id program nor a capability on a file brings anything back (`no_new_privs`). Changing the user also
-clears the parent-death signal, so it is asked for again. A probe that is a command comes the same way
-(`beside`), into the mounts of the program that it looks after.
+clears the parent-death signal, so it is asked for again. Only then is the folder entered and the command
+looked for: whoever owns what is on the way there decides what is found. A probe that is a command comes the
+same way (`probes.py`).
 
 It is part of the shim, and imports as little.
 """
@@ -93,6 +94,7 @@ def _take(rights: Rights) -> None:
         kernel.limit_tasks(rights.tasks)
     if not rights.user:
         return
+    kernel.own_keyring()
     if rights.tmp:
         own_tmp(rights.tmp)
     _drop(rights)
@@ -110,6 +112,7 @@ def _drop(rights: Rights) -> None:
     os.setgroups(rights.groups)
     os.setresgid(rights.user, rights.user, rights.user)
     os.setresuid(rights.user, rights.user, rights.user)
+    kernel.have_no_rights()
 
 
 def _be_expendable() -> None:
@@ -121,14 +124,6 @@ def _be_expendable() -> None:
                 file.write("0")
     except (OSError, ValueError):
         return
-
-
-def beside(program: int, rights: Rights, workdir: str) -> None:
-    """In the child that becomes a probe of this program. OSError: it cannot be there."""
-    if rights.tmp:
-        kernel.enter_mounts(program)
-        os.chdir(workdir)
-    _drop(rights)
 
 
 def _enter(workdir: str) -> str:
@@ -154,7 +149,8 @@ def _execute(command: list[str], env: dict[str, str]) -> str:
         try:
             os.execve(path, command, env)
         except PermissionError:
-            why = f"not executable: {name}"
+            if "/" in name or os.path.exists(path):  # else that folder is closed to us, and no answer
+                why = f"not executable: {name}"
         except (FileNotFoundError, NotADirectoryError):
             if os.path.exists(path):
                 why = f"the interpreter that {name} asks for does not exist"

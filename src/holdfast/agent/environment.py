@@ -28,7 +28,7 @@ from holdfast.core.agent.machine import Peer, Wanted
 from holdfast.ports.runtime import Task
 
 MARK = "HOLDFAST_SHIM"  # inherited by everything that the program starts
-PROBE_MARK = "HOLDFAST_PROBE"
+PROBE_MARK = "HOLDFAST_PROBE"  # of probes that agents of an older version ran
 _SECRET = "HOLDFAST_TOKEN"
 _OF_A_USER = ("XDG_", "TMPDIR", "TMP", "TEMP", "MAIL")  # begin what holds for the agent's user only
 

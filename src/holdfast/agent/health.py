@@ -5,30 +5,29 @@ most programs need either a moment or a minute. It is asked until the first yes.
 so many failures in a row and the replica is killed. A failure counts only if the agent itself was in time:
 one that was stopped, or starved of CPU, has learnt nothing about the program.
 
-A command as a probe gets a session of its own and is killed with all that it started when its time is up.
+A command is run by the shim (`probes.py`) and never by the agent: it is the program's code, and may be made
+to hold up whoever starts it.
 """
 
 import asyncio
 import contextlib
 import os
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
 
-from holdfast.agent import procfs
-from holdfast.agent.environment import PROBE_MARK
+from holdfast.agent import probes
 from holdfast.model.program import Probe
 
 SOON_S = 0.02
 SLOWER = 1.5
 STATUS_LINE_BYTES = 1024
-KILLED_S = 1  # a killed process is gone at once, unless the kernel holds it: then we do not wait
 LATE = 2.0  # an answer that took this many time-outs was held up on our side
+
+KINDS = {probes.READY: "readiness", probes.ALIVE: "liveness"}
 
 Ask = Callable[[], Awaitable[str]]
 
@@ -37,18 +36,15 @@ class Patient(msgspec.Struct, frozen=True):
     """Whom to ask."""
 
     port: int
-    env: dict[str, str]
-    workdir: str
-    mark: str  # begins the mark of every probe that this agent runs
-    become: Callable[[], None] | None = None  # what a child does to be as it is; none: nothing
+    folder: str  # of its shim
 
 
-async def ask(probe: Probe, patient: Patient) -> str:
+async def ask(kind: str, probe: Probe, patient: Patient) -> str:
     """Once. Empty if it is well, else what is wrong."""
     try:
         async with asyncio.timeout(probe.timeout_ms / 1000):
             if probe.exec:
-                return await _run(probe.exec, patient)
+                return await _ask_shim(kind, patient.folder)
             if probe.http:
                 return await _get(probe.http, patient.port)
             return await _connect(patient.port)
@@ -64,9 +60,9 @@ class Noted(Protocol):
 
 async def noted(kind: str, probe: Probe, patient: Patient, at: Noted) -> str:
     """Once, and written down with what was asked; a command names itself."""
-    wrong = await ask(probe, patient)
+    wrong = await ask(kind, probe, patient)
     asked = f" from {probe.http}" if probe.http else " on its port" if probe.tcp else ""
-    at.answer = f"{kind} probe: {wrong}{asked}" if wrong else ""
+    at.answer = f"{KINDS[kind]} probe: {wrong}{asked}" if wrong else ""
     return wrong
 
 
@@ -128,56 +124,23 @@ def _socket() -> socket.socket:
     return connection
 
 
-async def _run(command: tuple[str, ...], patient: Patient) -> str:
-    mark = f"{patient.mark}{os.urandom(6).hex()}"
-    try:
-        process = subprocess.Popen(
-            command,
-            env=patient.env | {PROBE_MARK: mark},
-            cwd=patient.workdir,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=patient.become,  # a few system calls, and no lock of ours
-        )
-    except subprocess.SubprocessError:  # of what was to happen in the child nothing more is known
-        return f"{command[0]}: it cannot be run as the program's user"
-    except (OSError, ValueError) as error:
-        return f"{command[0]}: {getattr(error, 'strerror', None) or error}"
-    in_time = False
-    try:
-        await gone(process.pid)
-        in_time = True
-    finally:
-        _clear_away(process, "" if in_time else mark)
-    return "" if process.returncode == 0 else f"{command[0]}: exit code {process.returncode}"
-
-
-def _clear_away(process: subprocess.Popen[bytes], mark: str) -> None:
-    """Its group, while the number is surely still its own; and if it had to be cut short, also what left the
-    group."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter: it took other rights
-        os.killpg(process.pid, signal.SIGKILL)
-    if mark:
-        procfs.kill(procfs.marked(f"{PROBE_MARK}={mark}"), signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(KILLED_S)
-
-
-def _settle(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_result(None)
-
-
-async def gone(pid: int) -> None:
-    """Waits until our child has ended, and leaves it to be reaped."""
+async def _ask_shim(kind: str, folder: str) -> str:
+    """It ends the probe too when its time is up, and when we close the connection."""
     loop = asyncio.get_running_loop()
-    handle = os.pidfd_open(pid)
-    ended: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(handle, _settle, ended)
-    try:
-        await ended
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)
+    with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as connection:
+        connection.setblocking(False)
+        handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            connection.connect(f"/proc/self/fd/{handle}/{probes.ASK}")  # longer paths do not fit
+        except FileNotFoundError:
+            return "its shim is of an older version, which runs no probes that are commands: start it anew"
+        except OSError as error:
+            return f"its shim cannot be asked: {error.strerror}"
+        finally:
+            os.close(handle)
+        with contextlib.suppress(BrokenPipeError):  # it has answered already
+            await loop.sock_sendall(connection, kind.encode())
+        answer = await loop.sock_recv(connection, probes.ANSWER_BYTES)
+    if not answer:
+        return "its shim gave no answer"
+    return answer.removeprefix(probes.UNWELL).decode("utf-8", "replace") if answer != probes.WELL else ""

@@ -8,9 +8,9 @@ and when number 1 of a namespace ends, the kernel kills every process in it befo
 is no moment at which the program runs and this does not hold: it is started only after a word from the shim,
 and a shim that has died meanwhile is seen by the end of the pipe on which the word would come.
 
-It is a fork of the shim, does not become another program, and does three things: it reaps orphans, says how
-the program ended, and watches the lease as the shim does, so that a shim that was stopped does not disable
-it.
+It is a fork of the shim, does not become another program, and does four things: it reaps orphans, says how
+the program ended, has probes run that are commands, and watches the lease as the shim does, so that a shim
+that was stopped does not disable it.
 
 Root needs a PID namespace and mounts for a /proc that fits. A plain user needs a user namespace around both,
 in which all ids stay what they are, but programs that change the user (sudo) do not work there.
@@ -22,6 +22,7 @@ import select
 from _collections_abc import Callable  # already loaded: collections.abc brings all of collections with it
 
 from holdfast.agent import kernel
+from holdfast.agent.probes import Probes
 
 MESSAGE = 64
 CREDENTIALS = 64
@@ -124,20 +125,11 @@ def _begin(go: int, socket: _socket.socket, keep: tuple[int, ...], live: Live) -
     """Does not return."""
     try:
         kernel.die_with_parent()
-        close_others({0, 1, 2, go, socket.fileno(), *keep})
+        kernel.close_others({0, 1, 2, go, socket.fileno(), *keep})
         if os.read(go, 1):  # else the shim died before we asked to die with it
             live(News(go, socket))
     finally:
         os._exit(1)
-
-
-def close_others(ours: set[int]) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in ours:
-            try:
-                os.close(int(name))
-            except OSError:  # it was the one with which we listed them
-                continue
 
 
 def own_proc() -> bool:
@@ -149,12 +141,16 @@ def own_proc() -> bool:
     return True
 
 
-def oversee(news: News, program: int, signals: int, lease_end: Callable[[], int]) -> None:
+def oversee(
+    news: News, program: int, signals: int, lease_end: Callable[[], int], probes: Probes | None
+) -> None:
     """Until the lease is over or the shim has ended; then all in the namespace ends with us."""
     timer = kernel.timer_fd()
     poll = select.poll()
-    for handle in (news.go, signals, timer):
-        poll.register(handle, select.POLLIN)
+    asked = probes.handle if probes else -1
+    for handle in (news.go, signals, timer, asked):
+        if handle >= 0:
+            poll.register(handle, select.POLLIN)
     while True:
         end = lease_end()
         if kernel.boot_ms() >= end:
@@ -165,7 +161,11 @@ def oversee(news: News, program: int, signals: int, lease_end: Callable[[], int]
                 return
             if handle == signals:
                 kernel.signals_of(signals)
+            if probes and handle == asked:
+                probes.take()
         for pid, status in reaped():
+            if probes:
+                probes.ended(pid)
             if pid == program:
                 news.ended(status)
 

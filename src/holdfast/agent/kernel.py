@@ -6,6 +6,7 @@ machine was suspended past its end, which a time-out of poll does not. Numbers a
 """
 
 import ctypes
+import errno
 import os
 import time
 
@@ -22,6 +23,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_CAP_AMBIENT, _CLEAR_ALL = 47, 4
 _CAPABILITIES = 64  # more than there are
 _RLIMIT_NPROC = 6
 _CLOCK_BOOTTIME = 7
@@ -31,6 +33,10 @@ _TIMER_ABSTIME = 1
 _SIG_SETMASK = 2
 _SIGNAL_BYTES = 128  # of a signalfd_siginfo, and of a sigset_t
 _CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}  # the number of this system call
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219}
+_JOIN_SESSION_KEYRING = 1
+_PIDFD_SEND_SIGNAL = 424  # everywhere
+_CAPABILITIES_VERSION = 0x2008_0522
 _NEW_MOUNTS = 0x0002_0000
 _NEW_USER = 0x1000_0000
 _NEW_PIDS = 0x2000_0000
@@ -93,15 +99,6 @@ def bind(folder: str, at: str) -> None:
     _checked(_libc.mount(source, target, None, ctypes.c_ulong(_MS_BIND), None))
 
 
-def enter_mounts(pid: int) -> None:
-    """Into the mount namespace of this process; the working directory is its root then."""
-    handle = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _checked(_libc.setns(handle, _NEW_MOUNTS))
-    finally:
-        os.close(handle)
-
-
 def gain_no_rights() -> None:
     """Whatever we execute has no more rights than we have: no set-user-id, no capabilities of files."""
     for capability in range(_CAPABILITIES):
@@ -110,10 +107,48 @@ def gain_no_rights() -> None:
     _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
+def have_no_rights() -> None:
+    """Changing the user does this too, unless somebody before us told the kernel otherwise (securebits)."""
+    _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)  # fails where there are none
+    header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)
+    _checked(_libc.capset(header, (ctypes.c_uint32 * 6)()))
+
+
+def own_keyring() -> None:
+    """A session keyring that is new and empty: the one we were started with may hold keys of others."""
+    number = _KEYCTL.get(os.uname().machine, -1)
+    try:
+        _checked(_libc.syscall(ctypes.c_long(number), ctypes.c_long(_JOIN_SESSION_KEYRING), None))
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.EPERM):  # there are none here, or nobody may use them
+            raise
+
+
 def limit_tasks(most: int) -> None:
     """So many processes and threads may the user have while it starts another. Root may always."""
     both = (ctypes.c_ulong * 2)(most, most)
     _checked(_libc.setrlimit(_RLIMIT_NPROC, both))
+
+
+def kill_seen(pid: int) -> None:
+    """By what /proc calls it, which may be that of another PID namespace. OSError: it has gone, or has taken
+    another user's rights."""
+    handle = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        number = ctypes.c_long(_PIDFD_SEND_SIGNAL)
+        _checked(_libc.syscall(number, ctypes.c_long(handle), ctypes.c_long(SIGKILL), None, ctypes.c_long(0)))
+    finally:
+        os.close(handle)
+
+
+def close_others(ours: set[int]) -> None:
+    """All that we have open, but for these."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in ours:
+            try:
+                os.close(int(name))
+            except OSError:  # it was the one with which we listed them
+                continue
 
 
 def signal_fd(signals: tuple[int, ...]) -> int:

@@ -25,11 +25,12 @@ import msgspec
 
 from holdfast.agent import cgroup, health, kernel, logs, procfs, remains, replicas, users
 from holdfast.agent.allot import Ports
-from holdfast.agent.become import Rights, rights_of
+from holdfast.agent.become import Rights
 from holdfast.agent.environment import PROBE_MARK, Folders, environ_of, shims
 from holdfast.agent.gpus import Gpus
 from holdfast.agent.lease import Lease, boot_id
 from holdfast.agent.limiter import Limiter
+from holdfast.agent.probes import ALIVE, READY
 from holdfast.agent.replicas import Tree, quoted
 from holdfast.agent.spawn import spawn_shim
 from holdfast.core.agent.machine import Wanted
@@ -116,7 +117,7 @@ class ProcessRuntime:
             lambda name, used, asked: self.overused(name, used, asked),
             gpus or Gpus(),
         )
-        # Tells the probes and groups of this root from those of another agent on this machine.
+        # Tells the groups of this root from those of another agent on this machine.
         self._tag = f"{zlib.crc32(self._tree.root.encode()):08x}"
         self._group = ""
         self._contain, self._users = contain, users
@@ -136,7 +137,7 @@ class ProcessRuntime:
             if cgroup.prepare(self._cgroup_root, group):
                 self._group = f"{self._cgroup_root}/{group}"
         names = sorted(os.listdir(self._tree.replicas))
-        if names:
+        if names:  # an agent of an older version ran probes itself
             procfs.kill(procfs.marked(f"{PROBE_MARK}={self._tag}-"), signal.SIGKILL)
         found = await asyncio.gather(*(self._adopt_one(f"{self._tree.replicas}/{name}") for name in names))
         if self.limits() is not LimitedBy.CGROUP:
@@ -384,20 +385,17 @@ class ProcessRuntime:
             replica.probing = self._keep(self._look_after(replica))
 
     async def _look_after(self, replica: Replica) -> None:
-        program, spec = replica.task.brief.program, replicas.load_spec(replica.folders.own)
-        env = dict(value.split("=", 1) for name, value in spec if name == "env")
-        workdir = dict(spec).get("workdir", replica.folders.work)
-        as_it = replicas.as_program(replica.folders.own, rights_of(spec), workdir)
-        patient = health.Patient(replica.task.port, env, workdir, f"{self._tag}-", as_it)
+        program = replica.task.brief.program
+        patient = health.Patient(replica.task.port, replica.folders.own)
         if not replica.ready:
             await self._until_it_runs(replica)
             if program.ready is not None:
                 probe = program.ready
-                await health.until_ready(probe, lambda: health.noted("readiness", probe, patient, replica))
+                await health.until_ready(probe, lambda: health.noted(READY, probe, patient, replica))
             self._became_ready(replica)
         if program.alive is not None:
             alive = program.alive
-            wrong = await health.while_alive(alive, lambda: health.noted("liveness", alive, patient, replica))
+            wrong = await health.while_alive(alive, lambda: health.noted(ALIVE, alive, patient, replica))
             self._end_with(replica, f"liveness probe failed: {wrong}")
 
     async def _until_it_runs(self, replica: Replica) -> None:

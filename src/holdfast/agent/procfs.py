@@ -7,6 +7,8 @@ starts.
 
 import os
 
+from holdfast.agent import kernel
+
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -61,6 +63,16 @@ def descendants(of: int, seen: dict[int, Seen], children: dict[int, list[int]]) 
             found.append(pid)
         ahead += children.get(pid, ())
     return found
+
+
+def kill_below() -> None:
+    """All that descends from us, whatever it did to hide."""
+    seen = scan()
+    for pid in descendants(int(os.readlink("/proc/self")), seen, families(seen)):
+        try:
+            kernel.kill_seen(pid)
+        except OSError:  # it has ended, or has taken another user's rights
+            continue
 
 
 def marked(mark: str) -> list[int]:

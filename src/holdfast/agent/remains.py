@@ -1,7 +1,7 @@
 """What a killed shim has left behind: killed, until nothing of it can be found.
 
 In a PID namespace the kernel does it, and tells when it is done. Elsewhere there is a control group, a mark
-in the environment, and the session: whoever has left all three is not found.
+in the environment, the session, and what descends from those: whoever has left all of them is not found.
 """
 
 import asyncio
@@ -33,11 +33,14 @@ async def clear(mark: str, group: str, session: int = 0) -> None:
         if group:
             cgroup.kill(group)
         left = procfs.marked(f"{MARK}={mark}") if mark else []
+        seen = procfs.scan() if left or session else {}
         if session:
-            left += [pid for pid, seen in procfs.scan().items() if seen.session == session and not seen.dead]
+            left += [pid for pid, it in seen.items() if it.session == session and not it.dead]
+        children = procfs.families(seen)
+        hidden = [pid for each in left for pid in procfs.descendants(each, seen, children)]
         if not left and (not group or cgroup.empty(group)):
             break
-        procfs.kill(left, signal.SIGKILL)
+        procfs.kill([*hidden, *left], signal.SIGKILL)  # in this order: later they are nobody's
         await asyncio.sleep(pause)
         pause = min(2 * pause, LOOK_AGAIN_MAX_S)
     if group:

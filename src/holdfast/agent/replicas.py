@@ -7,6 +7,7 @@
         task                        what to run, as this agent was told it last
         spec, stop                  for the shim
         running, exit               from the shim
+        ask                         a socket: the agent asks for probes that are commands (`probes.py`)
         ready                       it has passed its readiness probe
         state.json                  for the program
         out/progress                from it
@@ -22,16 +23,16 @@ and can go through the folders above without seeing what is in them; all the res
 
 import fcntl
 import os
-from collections.abc import Callable
 from itertools import chain, count
 
 import msgspec
 
-from holdfast.agent import records, users
-from holdfast.agent.become import Rights, beside
+from holdfast.agent import probes, records, users
+from holdfast.agent.become import Rights
 from holdfast.agent.environment import Folders, seat_of, signal_number, state_of
 from holdfast.agent.lease import boot_id
 from holdfast.model.event import Ended
+from holdfast.model.program import Program
 from holdfast.model.units import Instant, Millis
 from holdfast.ports import private_folder
 from holdfast.ports.runtime import Exit, Task
@@ -102,6 +103,7 @@ def lay_out(
         ("tell", str(signal_number(program.tell))),
         ("progress", folders.progress),
         *fields_of(rights),
+        *checks_of(program),
         *(("arg", argument) for argument in program.command),
         *(("env", f"{name}={value}") for name, value in env.items()),
     ]
@@ -120,6 +122,16 @@ def lay_out(
 def fields_of(rights: Rights) -> records.Fields:
     own = [("user", str(rights.user)), ("tmp", rights.tmp)] if rights.user else []
     return [*own, *(("group", str(group)) for group in rights.groups), ("tasks", str(rights.tasks))]
+
+
+def checks_of(program: Program) -> records.Fields:
+    """Probes that are commands."""
+    fields: records.Fields = []
+    for kind, probe in ((probes.READY, program.ready), (probes.ALIVE, program.alive)):
+        if probe is not None and probe.exec:
+            fields.append((f"{kind}_ms", str(probe.timeout_ms)))
+            fields += [(f"{kind}_arg", argument) for argument in probe.exec]
+    return fields
 
 
 def save_task(task: Task, folders: Folders, user: int) -> None:
@@ -201,11 +213,6 @@ def first_process(folder: str) -> tuple[int, int]:
         return int(fields["init"]), int(fields["init_start"])
     except (OSError, KeyError, ValueError):
         return 0, 0
-
-
-def as_program(folder: str, rights: Rights, workdir: str) -> Callable[[], None] | None:
-    """What a child does that becomes a command beside the program. None: it is as we are."""
-    return (lambda: beside(running(folder)[1], rights, workdir)) if rights.user else None
 
 
 def write_stop(folder: str, deadline: Instant, how: str = "", why: str = "") -> None:

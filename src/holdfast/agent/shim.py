@@ -19,6 +19,7 @@ import select
 
 from holdfast.agent import become, cgroup, init, kernel, lease, logs, procfs, records
 from holdfast.agent.answers import PATIENCE_MS, Answers
+from holdfast.agent.probes import Probes, checks_of
 
 CHUNK = 1 << 16
 CHUNKS_A_TURN = 16
@@ -43,6 +44,7 @@ class Spec:
         env = dict(value.split("=", 1) for name, value in fields if name == "env")
         rights = become.rights_of(fields)
         self.start = become.Start(command, env, one["workdir"], self.cgroup, rights)
+        self.checks = checks_of(fields, self.start)
 
 
 class Shim:
@@ -63,6 +65,7 @@ class Shim:
         self.lease = os.open(spec.lease, os.O_RDONLY | os.O_CLOEXEC) if spec.lease else -1
         self.nice = os.getpriority(os.PRIO_PROCESS, 0)  # as the program shall have it
         self.output = self.began = -1
+        self.probes: Probes | None = None  # that are commands, if they are ours to run
         self.init: init.Init | None = None  # between us and the program, if it is to be contained
         self.program = 0  # once that is known
         self.status: int | None = None  # of the program, once it has been reaped
@@ -106,6 +109,7 @@ class Shim:
         if self.status is not None and not self._is_in_grace():
             self.killing = True  # whatever it left behind
         if self.killing:
+            self._probe_no_more()
             self._reap()
             if now - self.killed_at >= self.pause_ms and not self._nothing_left():
                 self._kill(now)
@@ -123,6 +127,8 @@ class Shim:
             self._hear_of_start()
         elif self.init and handle == self.init.handle:
             self._read_news()
+        elif self.probes and handle == self.probes.handle:
+            self.probes.take()
         elif self.answers:
             self.answers.handle(handle, now)
 
@@ -160,8 +166,12 @@ class Shim:
         for handle in (self.began, self.output):
             os.set_blocking(handle, False)
             self.epoll.register(handle, select.EPOLLIN)
+        if self.spec.checks:
+            self.probes = Probes(self.spec.checks, self.nice)
+            self.epoll.register(self.probes.handle, select.EPOLLIN)
         if self.spec.contained:
             self._start_contained(began, output)
+            self._probe_no_more()
         else:
             self.program = become.fork_program(self.spec.start, self.nice, began, output)
         os.close(began)
@@ -170,21 +180,31 @@ class Shim:
     def _start_contained(self, began: int, output: int) -> None:
         """Before the program begins it is on record what must be gone for it to be gone."""
 
+        probes = self.probes
+        asked = (probes.handle,) if probes else ()
+
         def live(news: init.News) -> None:
             init.own_proc()
             program = become.fork_program(self.spec.start, self.nice, began, output, news.began)
             os.close(began)
             os.close(output)
-            init.oversee(news, program, self.signals, self._lease_end)
+            init.oversee(news, program, self.signals, self._lease_end, probes)
 
         try:
-            self.init = init.Init((began, output, self.signals, self.lease), live)
+            self.init = init.Init((began, output, self.signals, self.lease, *asked), live)
             self.epoll.register(self.init.handle, select.EPOLLIN)
             _write_running(0, self.init.pid)
             self.init.go()
         except OSError as error:
             self.refused = f"it could not be contained: {error.strerror or error}"
             self.killing = True
+
+    def _probe_no_more(self) -> None:
+        """Here: what is contained is asked where it is."""
+        if self.probes:
+            self.epoll.unregister(self.probes.handle)
+            self.probes.close()
+            self.probes = None
 
     def _read_news(self) -> None:
         """Of the namespace's first process, and once of what becomes the program."""
@@ -233,6 +253,8 @@ class Shim:
             if pid == 0:
                 return
             self._read_news()
+            if self.probes:
+                self.probes.ended(pid)
             if pid == self.program or (self.init and pid == self.init.pid and self.status is None):
                 self.status = status  # the latter: it was killed, and the kernel killed the program with it
 
@@ -362,7 +384,7 @@ def _tell(pipe: int, data: bytes) -> None:
 
 def main(folder: str, lock: int, report: int, listener: int) -> None:
     # What the agent inherited and never closed must not be held open for as long as a replica lives.
-    init.close_others({0, 1, 2, lock, report, listener})
+    kernel.close_others({0, 1, 2, lock, report, listener})
     for handle in (lock, report, listener):
         if handle >= 0:
             os.set_inheritable(handle, False)
