@@ -67,8 +67,8 @@ def rig(public: Path) -> Iterator[Rig]:
 
 
 @contextlib.asynccontextmanager
-async def node_of(rig: Rig, lease_ms: int = LONG_MS, *, contain: bool = True) -> AsyncIterator[Node]:
-    async with rig.node(users=PEOPLE if os.geteuid() == 0 else None, contain=contain) as node:
+async def node_of(rig: Rig, lease_ms: int = LONG_MS, **more: Any) -> AsyncIterator[Node]:
+    async with rig.node(users=PEOPLE if os.geteuid() == 0 else None, **more) as node:
         node.runtime.renew(boot_ms() + lease_ms)
         yield node
 
@@ -407,6 +407,17 @@ async def test_a_probe_is_held_by_all_that_holds_its_program(rig: Rig, exclusive
         if os.geteuid() == 0:
             assert "CapBnd:\t0000000000000000" in program
     Path(f"/tmp/holdfast-{os.getpid()}").unlink(missing_ok=True)
+
+
+@both
+async def test_what_attends_a_probe_is_not_counted_as_its_program(rig: Rig, exclusive: bool) -> None:
+    async with node_of(rig, cgroup_root=None) as node:
+        probe = patient_probe("sh", "-c", ": > asked; exec sleep 1000")
+        name = await begin(node, "a", "exec sleep 1000", exclusive=exclusive, alive=probe)
+        await until((rig.folder(name) / "work" / "asked").exists)
+        await until(lambda: len(below(rig, name)) == (4 if exclusive else 3))
+        await until(lambda: name in node.runtime.usage())
+        assert node.runtime.usage()[name].memory_mib <= 6
 
 
 KEYS = Path("/proc/keys")

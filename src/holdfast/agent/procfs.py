@@ -65,6 +65,12 @@ def descendants(of: int, seen: dict[int, Seen], children: dict[int, list[int]]) 
     return found
 
 
+def programs(of: int, seen: dict[int, Seen], children: dict[int, list[int]]) -> list[int]:
+    """Of those below a shim or what it contains: without forks of itself, which alone are of its session."""
+    own = seen[of].session if of in seen else 0
+    return [pid for pid in descendants(of, seen, children) if seen[pid].session != own]
+
+
 def kill_below() -> None:
     """All that descends from us, whatever it did to hide."""
     seen = scan()

@@ -51,4 +51,5 @@ def _of_tree(shim: int, seen: dict[int, procfs.Seen], children: dict[int, list[i
     """Ticks of all, the shim's included: what ended and was reaped by it is counted there."""
     pids = procfs.descendants(shim, seen, children)
     ticks = sum(seen[pid].ticks for pid in [shim, *pids] if pid in seen)
-    return ticks, sum(seen[pid].pages for pid in pids) * procfs.PAGE
+    held = procfs.programs(shim, seen, children)
+    return ticks, sum(seen[pid].pages for pid in held) * procfs.PAGE

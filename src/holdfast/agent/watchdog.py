@@ -37,7 +37,7 @@ def over_memory(roots: dict[str, tuple[int, int]]) -> dict[str, int]:
     children = procfs.families(seen)
     over = {}
     for name, (root, most) in limited.items():
-        pids = procfs.descendants(root, seen, children)
+        pids = procfs.programs(root, seen, children)
         if sum(seen[pid].pages for pid in pids) * procfs.PAGE <= most:
             continue
         if sum(map(procfs.unshared_bound, pids)) <= most:
