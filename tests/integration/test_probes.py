@@ -535,16 +535,9 @@ async def test_the_answer_says_what_happened(rig: Rig, exclusive: bool) -> None:
 # as a plain user
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="all tests here are that")
-@both
-def test_commands_are_run_for_a_plain_user_too(exclusive: bool) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
-    os.chown(folder, 65534, 65534)
+def said_as_nobody(folder: Path, probing: dict[str, Any], *, exclusive: bool) -> list[str]:
+    """By a node of a plain user that runs one replica with these probes until it ends."""
     command = [*AS_NOBODY, sys.executable, str(PROGRAMS / "node.py"), str(folder / "node"), str(LONG_MS)]
-    probing: dict[str, Any] = {
-        "ready": patient_probe("sh", "-c", "test $(id -u) = 65534 && touch asked"),
-        "alive": patient_probe("test", "!", "-e", "asked", failures=1),
-    }
     program = Program(("sleep", "1000"), **probing)
     task = Task(Wanted("a/0.1", "a/0", 1, exclusive=exclusive), "a", Brief(program, 1_000), 0)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as node:
@@ -553,8 +546,40 @@ def test_commands_are_run_for_a_plain_user_too(exclusive: bool) -> None:
         node.stdin.write(msgspec.json.encode(task).decode() + "\n")
         node.stdin.flush()
         try:
-            assert node.stdout.readline() == "ready a/0.1\n"
-            assert node.stdout.readline() == "ended a/0.1 failed proven\n"
+            return [node.stdout.readline().strip() for _ in range(2)]
         finally:
             node.kill()
+
+
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
+    os.chown(folder, 65534, 65534)
+    yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@only_root
+@both
+def test_commands_are_run_for_a_plain_user_too(nobodys: Path, exclusive: bool) -> None:
+    probing = {
+        "ready": patient_probe("sh", "-c", "test $(id -u) = 65534 && touch asked"),
+        "alive": patient_probe("test", "!", "-e", "asked", failures=1),
+    }
+    said = said_as_nobody(nobodys, probing, exclusive=exclusive)
+    assert said == ["ready a/0.1", "ended a/0.1 failed proven"]
+
+
+@only_root
+def test_a_probe_that_took_other_rights_is_judged_by_its_exit_code(nobodys: Path) -> None:
+    """It cannot be signalled by whoever attends it."""
+    tool = nobodys / "sh"
+    shutil.copy(shutil.which("dash") or "/bin/sh", tool)
+    os.chown(tool, 0, 0)
+    tool.chmod(0o4755)
+    probing = {
+        "ready": patient_probe(str(tool), "-p", "-c", "exit 0"),
+        "alive": patient_probe(str(tool), "-p", "-c", "exit 3", failures=1),
+    }
+    said = said_as_nobody(nobodys, probing, exclusive=False)
+    assert said == ["ready a/0.1", "ended a/0.1 failed proven"]

@@ -141,7 +141,10 @@ def _become_attendant(connection: _socket.socket, checks: dict[str, Check], nice
         guard = os.pidfd_open(parent)
         if os.getppid() == parent:
             kernel.adopt_orphans()
-            _see_to(connection, guard, checks, nice)
+            try:
+                _see_to(connection, guard, checks, nice)
+            except OSError as error:  # no process or descriptor to be had
+                _answer(connection, f"it could not be started: {error.strerror}")
             connection.close()
             _clear_away()
     finally:
