@@ -77,6 +77,8 @@ class Probes:
         try:
             if _is_ours(connection):
                 self._attend(connection)
+        except OSError:  # it has gone: no reason for whoever reaps to end
+            return
         finally:
             connection.close()
 
