@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.gateway.ask import NotReadable, continued, left, prompt_size, read, with_usage
+from holdfast.gateway.shapes import listed
 
 
 def body(**more: Any) -> bytes:
@@ -19,7 +20,11 @@ def body(**more: Any) -> bytes:
         ({"max_tokens": 5}, 5, 1),
         ({"max_tokens": 5, "max_completion_tokens": 9}, 9, 1),
         ({"max_output_tokens": 7, "max_tokens": None}, 7, 1),
-        ({"max_tokens": 0}, 0, 1),
+        ({"max_tokens": 0}, None, 1),
+        ({"max_completion_tokens": 0}, None, 1),
+        ({"max_completion_tokens": 0, "max_tokens": 5}, 5, 1),
+        ({"max_output_tokens": 0, "max_tokens": 0}, None, 1),
+        ({"n": 4, "use_beam_search": True}, None, 4),
         ({"n": 3, "best_of": 5}, None, 5),
         ({"n": None}, None, 1),
         ({"n": 0}, None, 1),
@@ -28,8 +33,69 @@ def body(**more: Any) -> bytes:
 def test_the_most_that_may_come_is_what_is_counted(
     more: dict[str, Any], most: int | None, outputs: int
 ) -> None:
+    """Engines take 0 for no limit, and so do we: it was taken for no tokens at all."""
     ask = read(body(**more))
     assert (ask.most, ask.outputs) == (most, outputs)
+
+
+@pytest.mark.parametrize(
+    ("more", "outputs"),
+    [
+        ({"prompt": "a"}, 1),
+        ({"prompt": None}, 1),
+        ({"prompt": []}, 1),
+        ({"prompt": ["a"]}, 1),
+        ({"prompt": ["a", "b", "c"]}, 3),
+        ({"prompt": ["a,b", '"],["', "[1"]}, 3),
+        ({"prompt": [5, 6, 7]}, 1),
+        ({"prompt": [7] * 5_000}, 1),
+        ({"prompt": [[5, 6], [7], [8]]}, 3),
+        ({"prompt": [[5, 6], [7]], "n": 3}, 6),
+        ({"prompt": ["a", "b"], "best_of": 4, "n": 2}, 8),
+        ({"prompt": ["a", "b"], "n": 64, "use_beam_search": True}, 128),
+        ({"prompt_embeds": ["AAAA", "BBBB"], "prompt": "a"}, 3),
+        ({"prompt": {"id": "stored"}}, 1),
+    ],
+)
+def test_every_prompt_of_a_list_is_counted(more: dict[str, Any], outputs: int) -> None:
+    """Two thousand in one request were admitted as one."""
+    assert read(body(**more)).outputs == outputs
+    spaced = msgspec.json.format(body(**more))
+    assert read(spaced.replace(b'"prompt"', b'"pr\\u006fmpt"')).outputs == outputs
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"prompt": ["a"] * 129},
+        {"prompt": ["a"] * 2_000, "max_tokens": 4_000},
+        {"prompt": [[1]] * 500_000},
+        {"prompt": ["a"] * 65, "n": 2},
+        {"prompt": [1, "a"]},
+        {"prompt": [1] * 200 + ["a"] * 2_000},
+        {"prompt": ["a"] * 64, "prompt_embeds": ["AAAA"] * 65},
+    ],
+)
+def test_more_prompts_than_outputs_may_be_are_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(NotReadable) as error:
+        read(body(**more))
+    assert error.value.param == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("said", "least"),
+    [
+        ("a text, with a comma", 0),
+        ([], 0),
+        ([{"role": "user", "content": "hi"}], 0),
+        ([1, 2, 3], 3),
+        ([[1, 2], [3]], 3),
+        (["a", "b"], 4),
+        (["a"] * 5_000, 10_000),
+    ],
+)
+def test_a_list_of_prompts_has_a_token_for_each_number_and_two_for_each_text(said: Any, least: int) -> None:
+    assert listed(read(body(input=said)).input) == least
 
 
 @pytest.mark.parametrize(
@@ -45,6 +111,7 @@ def test_the_most_that_may_come_is_what_is_counted(
         (b'{"model":"x","n":129}', "n"),
         (b'{"model":"x","best_of":1000000}', "n"),
         (b'{"model":"x","max_tokens":-1}', "max_tokens"),
+        (b'{"model":"x","max_tokens":5,"max_completion_tokens":-1}', "max_tokens"),
         (b'{"model":"x","max_tokens":1.5}', "max_tokens"),
         (b'{"model":"x","stream":"yes"}', "stream"),
         (b'{"model":"x","stream_options":{"include_usage":"yes"}}', "stream_options.include_usage"),

@@ -22,7 +22,7 @@ from holdfast.core.gateway.routing.prefix_affinity import blocks
 from holdfast.gateway import ask as asks
 from holdfast.gateway.paths import is_ambiguous, readings
 from holdfast.gateway.replies import Answer
-from holdfast.gateway.shapes import Ask
+from holdfast.gateway.shapes import Ask, listed
 from holdfast.model.gateway import Key, fits, may_use
 
 if TYPE_CHECKING:
@@ -160,12 +160,16 @@ def _unlisted(service: "Service", down: "Down") -> Answer | None:
 
 
 def _listed_wanted(exchange: "Exchange", service: "Service") -> None:
-    """It is taken for a request for a model, as far as it can be read as one."""
+    """It is taken for a request for a model, as far as it can be read as one. What says how much may come of
+    it must be read: an engine may read it too."""
     try:
-        ask = asks.read(exchange.body)
-        model = ask.model
-    except asks.NotReadable:
-        ask, model = Ask(""), ""
+        ask = asks.read(exchange.body, named=False)
+    except asks.NotReadable as error:
+        if error.param in asks.COUNTED:
+            exchange.answer(Answer(400, "invalid_request", str(error), param=error.param))
+            return
+        ask = Ask()
+    model = ask.model
     if exchange.worker.book.service_for(model) is not service:
         model = (service.settings.models or (service.name,))[0]
     exchange.service, exchange.of = service, service.of(model)
@@ -209,7 +213,11 @@ def _reserved(exchange: "Exchange", ask: Ask) -> None:
     settings = service.settings
     exchange.prompt_bytes, exchange.pieces = asks.prompt_size(body)
     exchange.outputs = ask.outputs
-    exchange.most = ask.most if exchange.down.path != b"/v1/embeddings" else 0
+    path = exchange.down.path
+    exchange.most = ask.most if path != b"/v1/embeddings" else 0
+    several = listed(ask.prompt) if ask.prompt else 0
+    if ask.input and path != RESPONSES:  # there its parts are one prompt
+        several += listed(ask.input)
     exchange.tokens = exchange.cost = worker.estimator.reserve(
         exchange.model,
         exchange.key.id,
@@ -218,6 +226,7 @@ def _reserved(exchange: "Exchange", ask: Ask) -> None:
         exchange.most,
         exchange.outputs,
         settings.context,
+        several,
     )
     if settings.prefix_aware:
         exchange.prefix = blocks(body)

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.gateway.shapes import Ask
+from holdfast.gateway.shapes import N_MAX, Ask
 
 SHAPES = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings", b"/v1/responses"})
-N_MAX = 128
+COUNTED = frozenset({"n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"})
 USAGE = b'"stream_options":{"include_usage":true}'
 USAGE_ALL_THE_TIME = b'"stream_options":{"include_usage":true,"continuous_usage_stats":true}'
 LENGTHS = ("max_tokens", "max_completion_tokens")
@@ -55,9 +55,11 @@ _content = msgspec.json.Decoder(str | list[msgspec.Raw] | None)
 _true, _false, _null = (msgspec.Raw(word) for word in (b"true", b"false", b"null"))
 
 
-def read(body: bytes) -> Ask:
+def read(body: bytes, *, named: bool = True) -> Ask:
+    """`named`: it must say which model it is for."""
     try:
         ask = _decoder.decode(body)
+        outputs = ask.outputs
     except msgspec.ValidationError as error:
         text = str(error)
         param = text.partition("`$.")[2].partition("`")[0]
@@ -66,12 +68,12 @@ def read(body: bytes) -> Ask:
         raise NotReadable(f"the body is not JSON: {error}") from None
     except RecursionError:
         raise NotReadable("the body is nested too deeply") from None
-    if not ask.model:
+    if named and not ask.model:
         raise NotReadable("a model must be named", "model")
-    if ask.outputs > N_MAX:
-        raise NotReadable(f"at most {N_MAX} outputs at a time", "n")
-    most = ask.most
-    if most is not None and most < 0:
+    if outputs > N_MAX:
+        param = "n" if (ask.n or 1) > N_MAX or (ask.best_of or 1) > N_MAX else "prompt"
+        raise NotReadable(f"at most {N_MAX} outputs at a time, of all prompts together", param)
+    if (ask.max_tokens or 0) < 0 or (ask.max_completion_tokens or 0) < 0 or (ask.max_output_tokens or 0) < 0:
         raise NotReadable("expected a number of tokens, not less than 0", "max_tokens")
     return ask
 

@@ -5,6 +5,10 @@ from typing import Annotated
 
 import msgspec
 
+N_MAX = 128  # outputs of one request
+NONE = msgspec.Raw()
+UNREADABLE = N_MAX + 1
+
 
 class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
@@ -12,7 +16,7 @@ class StreamOptions(msgspec.Struct):
 
 
 class Ask(msgspec.Struct):
-    model: str
+    model: str = ""
     stream: bool | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -20,21 +24,74 @@ class Ask(msgspec.Struct):
     n: int | None = None
     best_of: int | None = None
     stream_options: StreamOptions | None = None
+    prompt: msgspec.Raw = NONE
+    prompt_embeds: msgspec.Raw = NONE
+    input: msgspec.Raw = NONE
 
     @property
     def outputs(self) -> int:
-        if self.n is None and self.best_of is None:
-            return 1
-        return max(1, self.n or 1, self.best_of or 1)
+        """Of all prompts together: each is answered as often as is wanted. To search by beams is to make as
+        many as `n`."""
+        found = 1
+        if self.n is not None or self.best_of is not None:
+            found = max(1, self.n or 1, self.best_of or 1)
+        if self.prompt or self.prompt_embeds:
+            found *= max(1, prompts(self.prompt) + prompts(self.prompt_embeds))
+        return found
 
     @property
     def most(self) -> int | None:
-        """The most tokens it lets one output have; the largest, if it says it several times."""
-        most = self.max_tokens
+        """The most tokens it lets one output have; the largest, if it says it several times. Engines take 0
+        for as many as there is room for."""
+        most = self.max_tokens or None
         for other in (self.max_completion_tokens, self.max_output_tokens):
-            if other is not None and (most is None or other > most):
+            if other and (most is None or other > most):
                 most = other
         return most
+
+
+# what is more than its fields is not built: a list may have millions
+First = msgspec.defstruct(
+    "First", [(f"at_{n}", msgspec.Raw, NONE) for n in range(N_MAX + 1)], array_like=True
+)
+_first = msgspec.json.Decoder(First)
+
+
+def prompts(said: msgspec.Raw) -> int:
+    """How many there are in what a request has for `prompt`, as far as that is at most so many as may be: a
+    list of texts, or of lists of tokens, is several; a list of tokens is one."""
+    view = memoryview(said)
+    if len(view) == 0 or said == b"null":
+        return 0
+    if view[0] != ord("["):
+        return 1
+    several, tokens = 0, False
+    for each in msgspec.structs.astuple(_first.decode(said)):
+        if not each:
+            break
+        if _is_number(each):
+            tokens = True
+        else:
+            several += 1
+    if tokens and (several or any(bytes(said).find(mark, 1) >= 0 for mark in (b'"', b"[", b"{"))):
+        return UNREADABLE  # tokens beside texts: nobody says how many these are
+    return several or 1
+
+
+def listed(said: msgspec.Raw) -> int:
+    """At least so many tokens are in such a list: one for each number, two for each text, as there is a mark
+    of its beginning too; 0: it is no list of these."""
+    view = memoryview(said)
+    if len(view) == 0 or view[0] != ord("["):
+        return 0
+    first = next(iter(msgspec.structs.astuple(_first.decode(said))))
+    if not first or not (_is_number(first) or memoryview(first)[0] in b'["'):
+        return 0
+    return bytes(said).count(b'"') or bytes(said).count(b",") + 1
+
+
+def _is_number(said: msgspec.Raw) -> bool:
+    return memoryview(said)[0] in b"-0123456789"
 
 
 Count = Annotated[int, msgspec.Meta(ge=0)]  # one below zero would give quota back that nobody took

@@ -10,9 +10,11 @@ the request and would have to be the right one for each model. The rule:
   chat template puts around a message is shorter than the JSON around it;
 - tools and schemas are in the body, so they are in the bytes. An image is not: its base64 says nothing of its
   tokens. It costs a fixed 1,300, a picture of a million pixels in patches of 28 x 28 (1,280), and its frame;
-- answer: what the caller allows itself (max_tokens), for each of its n answers. Who names no limit gets the
-  answer that 19 of 20 of its own to this model stay below; a new key that of all keys for the model; and a
-  new model 1,024. All of it is cut to the model's context, where that is known.
+- a list of prompts has at least a token for each number and two for each text, and is not cut to the context,
+  which each of them may fill;
+- answer: what the caller allows itself (max_tokens), for each of its n answers to each of its prompts. Who
+  names no limit gets the answer that 19 of 20 of its own to this model stay below; a new key that of all keys
+  for the model; and a new model 1,024. All of it is cut to the model's context, where that is known.
 
 A quantile is learned by small steps in proportion to itself: up a large one when the answer was longer, down
 a small one when it was not; they balance when 1 in 20 is longer. One number and a count, no list. The steps
@@ -97,10 +99,16 @@ class Estimator:
         max_tokens: int | None,
         n: int,
         context: int = 0,
+        listed: int = 0,
     ) -> int:
+        """`listed`: it is a list of prompts, with so many tokens at least."""
         prompt = self.prompt(model, prompt_bytes, images)
         answer = self.answer(model, key) if max_tokens is None else max_tokens
-        if context > 0:
+        if listed > 0:
+            prompt = max(prompt, listed)
+            if context > 0:  # of each of them
+                answer = min(answer, context)
+        elif context > 0:
             prompt = min(prompt, context)
             # The prompt may be shorter than we think, and an answer with a limit of its own longer for it.
             answer = min(answer, context - prompt if max_tokens is None else context)
