@@ -21,6 +21,13 @@ def resident(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+def unread(port: int) -> int:
+    """Bytes on their way to that port that nobody has read yet."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    here = [row[4].split(":") for row in rows if f"{port:04X}" in (row[1][-4:], row[2][-4:])]
+    return sum(int(sent, 16) + int(come, 16) for sent, come in here)
+
+
 async def send_and_leave(port: int, secret: str, length: int) -> None:
     """All of a body but its last bytes."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -140,3 +147,43 @@ async def test_connections_cut_at_any_point_leave_nothing(tmp_path: Path) -> Non
                 before = resident(pid)
         await until(lambda: resident(pid) - before < GROWTH_KEYLESS_MAX)
         assert (await client.post(CHAT, json=chat())).status_code == 200
+
+
+async def test_a_body_in_tiny_chunks_takes_what_is_counted(tmp_path: Path) -> None:
+    """Chunks of two bytes took 28 times as much."""
+    size, connections = 256 << 10, 40
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (serving, client):
+        pid, port = serving.keeper.seats[0].pid, int(serving.url.rpartition(":")[2])
+        assert (await client.post(CHAT, json=chat())).status_code == 200
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {SECRET}\r\n"
+        before, open_now = resident(pid), []
+        for _ in range(connections):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            open_now.append(writer)
+            writer.write(head.encode() + b"transfer-encoding: chunked\r\n\r\n")
+            for _ in range(size // 16_384):
+                writer.write(b"2\r\nab\r\n" * 8_192)
+                await writer.drain()
+        await until(lambda: not unread(port))
+        assert resident(pid) - before < 4 * connections * size
+        for writer in open_now:
+            writer.transport.abort()
+
+
+async def test_half_heads_of_strangers_take_little(tmp_path: Path) -> None:
+    """Of one header after the other, each as short as can be: half a megabyte a connection."""
+    connections = 300
+    async with engine() as toy, served(tmp_path, service(toy.url)) as (serving, client):
+        pid, port = serving.keeper.seats[0].pid, int(serving.url.rpartition(":")[2])
+        assert (await client.post(CHAT, json=chat())).status_code == 200
+        before, open_now = resident(pid), []
+        head = b"GET / HTTP/1.1\r\nhost: h\r\n" + b"a:\r\n" * 7_000
+        for _ in range(connections):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            open_now.append((reader, writer))
+            writer.write(head)
+        said = await asyncio.gather(*(first_of(reader) for reader, _ in open_now))
+        assert set(said) <= {b"HTTP/1.1 431", b"reset"}
+        assert resident(pid) - before < connections * 128 * 1_024
+        for _, writer in open_now:
+            writer.transport.abort()

@@ -2,21 +2,23 @@
 them."""
 
 import gc
+import sys
 import weakref
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.gateway import messages
 from holdfast.gateway.addresses import Addresses
 from holdfast.gateway.buffers import SMALL, Buffers
-from holdfast.gateway.down import Down
+from holdfast.gateway.down import HEADERS_MAX, Down
 from holdfast.gateway.settings import MIB
 from holdfast.gateway.worker import Worker
 from holdfast.model.gateway import Key
 from holdfast.wire.identity import hashed
-from tests.gateway_twins import Wire
+from tests.gateway_twins import Wire, heard
 from tests.unit.test_gateway_exchange import Served
 
 CHAT = b"/v1/chat/completions"
@@ -335,6 +337,45 @@ def test_a_listed_path_is_counted_as_a_request_for_a_model() -> None:
     assert served.charged() == 18
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        b'"n":1000,"model":"toy"',
+        b'"n":1000',
+        b'"n":"1000","model":"toy"',
+        b'"max_tokens":"9000"',
+        b'"prompt":[%s"a"]' % (b'"a",' * 2_000),
+    ],
+)
+def test_what_says_how_much_may_come_is_read_on_a_listed_path_too(more: bytes) -> None:
+    """A body that was no request for a model by our reading was let in as if it said nothing."""
+    gate = Gate(**{**TOY, "paths": ("/toy/gen*",)})
+    body = b"{%s}" % more
+    assert (
+        gate.code(head(b"/toy/generate", b"content-length: %d" % len(body), GOOD) + body) == "invalid_request"
+    )
+
+
+def reserved(path: bytes, said: dict[str, Any], **wanted: Any) -> int:
+    """What a request for that is taken to cost, before anybody has answered."""
+    served = Served(**wanted)
+    body = msgspec.json.encode({"model": "toy", **said})
+    served.ask(head(path, b"content-length: %d" % len(body)) + body)
+    exchange = served.down.exchange
+    assert exchange is not None
+    return exchange.tokens
+
+
+def test_a_request_reserves_for_every_prompt_in_it() -> None:
+    many = {"prompt": ["a"] * 100, "max_tokens": 400}
+    assert reserved(b"/v1/completions", many) >= 100 * 400
+    assert reserved(b"/v1/completions", many, context=500) >= 100 * 400
+    assert reserved(b"/v1/completions", {"prompt": "a", "max_tokens": 0}) > 1_000, "as if it named no length"
+    tokens = {"input": [[1] * 100] * 18}
+    assert reserved(b"/v1/embeddings", tokens, context=128) >= 1_800
+    assert reserved(b"/v1/embeddings", {"input": ["a b c d " * 25] * 18}, context=64) >= 18 * 50
+
+
 def test_a_listed_path_that_says_nothing_of_its_use_costs_what_was_reserved() -> None:
     served = Served(**{**TOY, "paths": ("/toy/gen*",)})
     served.ask(head(b"/toy/generate", b"content-length: 12") + b'{"text":"a"}')
@@ -352,3 +393,57 @@ def test_a_stream_whose_end_tells_only_what_was_said_is_charged_its_prompt_too()
         + b"%x\r\n%s\r\n0\r\n\r\n" % (len(events), events)
     )
     assert served.charged() > 200
+
+
+def test_many_small_pieces_of_a_body_take_no_more_memory_than_is_counted() -> None:
+    """Each piece of two bytes was kept as an object of 35, and the list of them took eight more."""
+    gate = Gate()
+    sent = head(CHAT, b"transfer-encoding: chunked", GOOD)
+    for length in (SMALL - 2, 200_000):
+        down, _ = gate.comes(sent)
+        for at in range(0, length, 2_000):
+            down.data_received(b"2\r\nab\r\n" * (min(2_000, length - at) // 2))
+        assert down.pieces is not None
+        assert down.body_size == length
+        assert len(down.pieces) <= 1 + length // 65_536
+        assert sum(map(sys.getsizeof, down.pieces)) < 1.25 * length
+        down.data_received(b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 5_000, 1, 1), (70_000, 1, 1, 70_000), (2, 2, 2_000, 2, 2), (1_500,) * 4]
+)
+def test_a_body_that_came_in_pieces_of_any_size_is_whole(sizes: tuple[int, ...]) -> None:
+    pieces = [b"%d" % (at % 10) * size for at, size in enumerate(sizes)]
+    worker, _ = heard(
+        [
+            b"POST /a HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n",
+            *(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces),
+            b"0\r\n\r\n",
+        ]
+    )
+    assert [body for _, _, _, body in worker.requests] == [b"".join(pieces)]
+
+
+def test_a_head_of_many_tiny_headers_is_refused_while_it_comes() -> None:
+    """They were counted when all had come: half a head of 32 KiB took half a megabyte."""
+    gate = Gate()
+    for end in (b"", b"\r\n"):
+        down, wire = gate.comes(b"POST %s HTTP/1.1\r\nhost: a\r\n" % CHAT, b"a:\r\n" * 5_000 + end)
+        assert wire.written.startswith(b"HTTP/1.1 431 ")
+        assert down.headers <= HEADERS_MAX + 1
+        assert (down.forward, down.line) == ([], b"")
+    down, wire = gate.comes(b"POST %s HTTP/1.1\r\nhost: a\r\n" % CHAT, b"a: %s\r\n" % (b"x" * 30_000) * 8)
+    assert wire.written.startswith(b"HTTP/1.1 431 ")
+    assert (down.forward, down.line) == ([], b"")
+
+
+def test_requests_that_come_together_without_a_key_have_one_answer() -> None:
+    gate = Gate()
+    for path in (b"/v1/models", b"/nothing", CHAT):
+        before = sum(gate.worker.counts.by_status.values())
+        down, wire = gate.comes(head(path, b"accept: a", method=b"GET") * 3_000)
+        assert wire.written.count(b"HTTP/1.1 4") == 1
+        assert wire.ended
+        assert (down.backlog, down.exchange) == (b"", None)
+        assert sum(gate.worker.counts.by_status.values()) == before + 1

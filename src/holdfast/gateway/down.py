@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 HEAD_MAX = 32_768
 HEADERS_MAX = 100
+PIECE_SMALL = 1_024  # smaller ones are put together: an object for each takes more than what is in it
+PIECE_LARGE = 65_536
 BACKLOG_MAX = 65_536  # of requests sent before the last was answered
 BODY_PIECE_WITHIN_S = 20.0
 NOT_READ_S = 60.0  # of what we have sent
@@ -69,6 +71,10 @@ class Unacceptable(Exception):
 class Malformed(Unacceptable):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(Answer(status, code, message, close=True))
+
+
+def too_large() -> Malformed:
+    return Malformed(431, "invalid_request", f"at most {HEADERS_MAX} headers and {HEAD_MAX} bytes")
 
 
 class Offered(Exception):
@@ -170,7 +176,7 @@ class Down:
         self.forward: list[bytes] = []
         self.hops: frozenset[bytes] = NOTHING
         self.body = b""
-        self.pieces: list[bytes] | None = None
+        self.pieces: list[bytes | bytearray] | None = None
         self.body_size = self.head_size = self.headers = self.headers_size = 0
         self.beside = 0  # bytes that came since the last of the body
         self.length = -1
@@ -194,6 +200,8 @@ class Down:
         self.headers += 1
         if self.head_size > HEAD_MAX:  # some of it may be the body
             self.headers_size += len(name) + len(value)
+        if self.headers > HEADERS_MAX or self.headers_size > HEAD_MAX:  # before more of them are kept
+            raise too_large()
         name = name.lower()
         if name not in OURS:
             if name == b"user-agent":
@@ -247,8 +255,8 @@ class Down:
             if self.upgrade != H2C:
                 raise Malformed(501, "invalid_request", "no other protocol is spoken here")
             raise Offered(line)
-        if self.headers > HEADERS_MAX or self.headers_size + len(self.target) > HEAD_MAX:
-            raise Malformed(431, "invalid_request", f"at most {HEADERS_MAX} headers and {HEAD_MAX} bytes")
+        if self.headers_size + len(self.target) > HEAD_MAX:
+            raise too_large()
         if self.length > self.worker.body_max:
             raise Malformed(413, "request_too_large", f"at most {self.worker.body_max} bytes are taken")
         if self.hops:
@@ -273,11 +281,22 @@ class Down:
             if refused is not None:
                 raise Unacceptable(refused)
         if self.pieces is not None:
-            self.pieces.append(body)
+            self._keep(self.pieces, body)
         elif self.body:
-            self.pieces = [self.body, body]
+            self.pieces, self.body = [self.body], b""
+            self._keep(self.pieces, body)
         else:
             self.body = body
+
+    def _keep(self, pieces: list[bytes | bytearray], body: bytes) -> None:
+        """One more piece of it. Small ones go into one another, so that what is counted is what is kept."""
+        last = pieces[-1]
+        if len(body) >= PIECE_SMALL or len(last) >= PIECE_LARGE:
+            pieces.append(body)
+        elif isinstance(last, bytearray):
+            last += body
+        else:
+            pieces[-1] = bytearray(last) + body
 
     def _buffer(self) -> Answer | None:
         """What came of the body since the last time is counted; or there is no room for it."""
@@ -423,6 +442,7 @@ class Down:
         if self.transport.is_closing() or self.linger >= 0:
             return
         self._drop_body()
+        self.line, self.forward = b"", []
         self.worker.counts.refused(answer.status)
         id = self.request_id or self.worker.next_id()
         more = answer.more() + b"x-request-id: %s\r\n" % id
