@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from holdfast.api.access import Access
 from holdfast.core.gateway.key_audit.audit import Seen
-from holdfast.core.gateway.quota.broker import Ask, Grants, Part
+from holdfast.core.gateway.quota.broker import Ask, Grants
+from holdfast.core.gateway.quota.lent import Part
 from holdfast.gateway import messages, settings
 from holdfast.gateway import watch as watch_module
 from holdfast.gateway.behind import Behind

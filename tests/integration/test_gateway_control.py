@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast.adapters.clock import HostClock
 from holdfast.api import bodies
@@ -14,7 +15,8 @@ from holdfast.api import gateways as watched
 from holdfast.api.access import Access
 from holdfast.control import gateways
 from holdfast.core.gateway.key_audit.audit import Row
-from holdfast.core.gateway.quota.broker import Ask, Grants, Part
+from holdfast.core.gateway.quota.broker import HOLDERS_MAX, Ask, Grants
+from holdfast.core.gateway.quota.lent import Part
 from holdfast.core.scaling import demand as demand_module
 from holdfast.gateway.view import Change, View, changed
 from holdfast.model.event import BudgetDrawn
@@ -322,6 +324,81 @@ async def test_an_ask_that_cannot_be_true_is_refused() -> None:
     async with served() as api:
         wrong = msgspec.json.encode(ask(1, {"tokens|global": 1.0}, debt=-5.0))
         answered(await api.client.post("/v1/gateway/lease", content=wrong, headers=JSON), 422)
+
+
+@pytest.mark.parametrize(("holder", "number"), [("", 1), ("x" * 600, 1), ("g/w0", 1 << 60)])
+async def test_an_ask_of_nobody_is_refused(holder: str, number: int) -> None:
+    """The holder without a name was taken for all holders of the last leader."""
+    async with served() as api:
+        wrong = msgspec.json.encode(ask(number, {"tokens|global": 1.0}, holder))
+        answered(await api.client.post("/v1/gateway/lease", content=wrong, headers=JSON), 422)
+
+
+async def test_one_message_does_not_use_up_a_limit_for_ever_and_the_next_leader_does_not_believe_it() -> None:
+    world = World()
+    tokens, total = "tokens|global", "total|global"
+    async with served(world=world) as api:
+        limits = {"tokens_per_min": 60_000, "tokens_total": 1_000_000}
+        answered(await api.client.put("/v1/limits/global", json=limits), 200)
+        await borrow_when_it_lends(api, {tokens: 10.0, total: 10.0})
+        await borrow(api, ask(1, {tokens: 0.0, total: 0.0}, "evil/w0", debt=1e15))
+        found = (await borrow(api, ask(50_000, {tokens: 1_000.0}))).grants[tokens]
+        assert 0 < found.wait_s < 65
+        assert api.plane.world.drawn == {"global": 1_125_000}
+        assert (
+            api.plane.metrics.get_sample_value("holdfast_dropped_reports_total", {"reason": "gateway_debt"})
+            == 1
+        )
+        limits["tokens_per_min"] = 120_000
+        answered(await api.client.put("/v1/limits/global", json=limits), 200)
+        found = (await borrow(api, ask(50_001, {tokens: 1_000.0}))).grants[tokens]
+        assert found.wait_s < 5, "it is low until the leases of a leader before this one would be over"
+        await borrow(api, ask(2, {tokens: 0.0}, "evil/w0", debt=1e15))
+    async with served(world=world, name="cp-2") as api:
+        both = (await borrow(api, ask(1, {tokens: 1_000.0, total: 1.0}, "g2/w0"))).grants
+        assert 0 < both[tokens].wait_s < 70
+        assert both[total].wait_s == float("inf")
+        answered(await api.client.post("/v1/limits/global/reset"), 200)
+        both = (await borrow(api, ask(2, {tokens: 1_000.0, total: 1.0}, "g2/w0"))).grants
+        assert both[tokens].wait_s < 5, "it is low until the leases of the last leader are over"
+        assert both[total].amount > 0
+        assert api.plane.world.drawn["global"] <= 20_000
+        assert any("forgotten" in str(entry) for entry in world.store.entries)  # type: ignore[attr-defined]
+
+
+async def test_what_was_used_of_a_keys_budget_is_forgotten_when_somebody_says_so() -> None:
+    async with served() as api:
+        await api.post("/v1/keys", {"id": "ci", "limits": {"tokens_total": 5_000}})
+        await borrow_when_it_lends(api, {"total|key:ci": 3_000.0})
+        await borrow(api, ask(50_000, {"total|key:ci": 0.0}, spent=3_000.0))
+        answered(await api.client.post("/v1/limits/key:ci/reset"), 200)
+        assert api.plane.world.drawn == {"key:ci": 0}
+        answered(await api.client.post("/v1/limits/key:nobody/reset"), 404)
+        answered(await api.client.post("/v1/limits/team:red/reset"), 404)
+
+
+async def test_a_token_has_so_many_holders_and_gateways_and_no_lines_about_keys_there_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gateways, "NAMES_MAX", 3)
+    async with served() as api:
+        await api.post("/v1/keys", {"id": "ci"})
+        answered(await api.client.put("/v1/limits/global", json={"tokens_per_min": 60_000}), 200)
+        ours = api.plane.gateways
+        for post in range(3):
+            asks = [each for n in range(900) for each in ask(1, {"tokens|global": 0.0}, f"{post}/{n}")]
+            body = msgspec.json.encode(asks)
+            assert (await api.client.post("/v1/gateway/lease", content=body, headers=JSON)).status_code == 200
+        assert len(ours.lender.broker._holders) <= HOLDERS_MAX
+        rows = tuple(replace(row(key), why="why " * 1_000) for key in ("ci", *map(str, range(500)), "ci"))
+        for name in ("a", "b", "c"):
+            await tell(api, LoadTold(name, (), rows))
+        body = msgspec.json.encode(LoadTold("d", (), rows))
+        answered(await api.client.post("/v1/gateway/load", content=body, headers=JSON), 429)
+        await tell(api, LoadTold("a"))
+        kept = [row for _, found in ours._reports.values() for row in found]
+        assert [row.key for row in kept] == ["ci"] * 3
+        assert all(len(row.why) <= 500 for row in kept)
 
 
 def test_what_will_never_be_there_survives_the_wire() -> None:

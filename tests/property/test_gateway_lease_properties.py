@@ -4,19 +4,14 @@ more than one bucket would, and what a crash took comes back.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.gateway.quota.broker import (
-    LAPSE_S,
-    Ask,
-    Broker,
-    Grants,
-    LentPlaces,
-    LentRate,
-)
+from holdfast.core.gateway.quota.broker import Ask, Broker, Grants
+from holdfast.core.gateway.quota.lent import LAPSE_S, LentPlaces, LentRate, Part, overdraft
 from holdfast.core.gateway.quota.local_quota import Purse, PurseTaken, Short
 from holdfast.model.gateway import GLOBAL, Key, Limits, Tranche, scope_of_key
 
@@ -470,3 +465,87 @@ def test_what_is_not_used_for_a_while_is_written_down_as_full() -> None:
     net.work(net.workers[1], 100)
     assert len(net.admitted) == 2
     net.check()
+
+
+AMOUNTS = st.sampled_from([0.0, 0.5, 1.0, 50.0, 1e3, 1e9, 1e15])
+lies = st.lists(
+    st.one_of(
+        st.tuples(st.just("tick"), st.integers(0, 2), st.just(0), st.floats(0, 1)),
+        st.tuples(
+            st.sampled_from(["work", "settle"]), st.integers(0, 2), st.integers(1, 100), st.floats(0, 1)
+        ),
+        st.tuples(st.sampled_from(["anew", "restart"]), st.just(0), st.just(0), st.floats(0, 1)),
+        st.tuples(
+            st.just("lie"),
+            st.sampled_from(["tokens", "requests", "concurrent", "total"]),
+            st.sampled_from(["l1", "l2", "h1", "h2", ""]),
+            st.builds(Part, AMOUNTS, AMOUNTS, AMOUNTS, AMOUNTS),
+        ),
+    ),
+    max_size=30,
+)
+SHARED = Limits(
+    tokens_per_min=60 * PER_S,
+    tokens_burst=TOKENS,
+    requests_per_min=60 * REQUESTS_PER_S,
+    requests_burst=REQUESTS,
+    concurrent=5,
+)
+
+
+def lied_to(net: Network, story: list[tuple[str, Any, Any, Any]]) -> None:
+    for number, (op, at, amount, share) in enumerate(story):
+        if op == "lie":
+            ask = Ask(amount, number, net.broker.term, False, {f"{at}|{net.scope}": share})
+            net.broker.ask(ask, net.now + net.skew, "evil")
+            net.write()
+        elif op == "anew":
+            net.broker._owe_nothing(net.scope, net.now + net.skew)
+        else:
+            OPS[op](net, at, amount, share)
+            net.broker.lapse(net.now + net.skew)
+        for first, start in enumerate(net.admitted):
+            used = sum(one.tokens for one in net.admitted[first:])
+            assert used <= TOKENS + PER_S * (net.admitted[-1].at - start.at) + SLACK
+
+
+@settings(max_examples=300, deadline=None, phases=PHASES)
+@given(lies)
+@example([("lie", "tokens", "l1", Part(0.0, debt=1e15)), ("lie", "concurrent", "l1", Part(1e15))])
+def test_whatever_one_holder_says_the_limits_of_others_recover_within_their_own_window(
+    story: list[tuple[str, Any, Any, Any]],
+) -> None:
+    net = Network(SHARED)
+    lied_to(net, story)
+    for at in range(3):
+        net.crash(at)
+    net.sit(TOKENS / PER_S + LAPSE_S + 1)
+    before = len(net.admitted)
+    net.work(net.workers[0], 1)
+    assert len(net.admitted) == before + 1
+    net.end(net.workers[0], "settle", 1.0)
+    net.sit(TOKENS / PER_S + LAPSE_S + 1)
+    net.work(net.workers[1], TOKENS)
+    assert len(net.admitted) == before + 2, "and after as long again all of it"
+
+
+@settings(max_examples=150, deadline=None, phases=PHASES)
+@given(lies)
+def test_whatever_one_holder_says_a_budget_is_whole_again_when_it_is_reset(
+    story: list[tuple[str, Any, Any, Any]],
+) -> None:
+    net = Network()
+    lied_to(net, story)
+    assert net.broker.drawn()[GLOBAL] <= BUDGET + overdraft(BUDGET) + 1
+    for worker in net.workers:
+        worker.wants = {}
+        worker.running.clear()
+    net.sit(TOKENS / PER_S + 2 * LAPSE_S)
+    total = net.broker._counters[f"total|{GLOBAL}"]
+    out = sum(
+        h.leases[total_name].out
+        for h in net.broker._holders.values()
+        if (total_name := f"total|{GLOBAL}") in h.leases
+    )
+    net.broker.reset(GLOBAL, net.now + net.skew)
+    assert total.left == BUDGET - out, "what is lent may still be used"

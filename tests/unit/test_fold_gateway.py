@@ -4,8 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core import check
-from holdfast.core.gateway.quota.broker import Ask, Part
+from holdfast.core.gateway.quota.broker import Ask
 from holdfast.core.gateway.quota.leader_broker import Lender
+from holdfast.core.gateway.quota.lent import Part
 from holdfast.core.state import fold
 from holdfast.core.state.snapshot import dump, load
 from holdfast.model import event as ev

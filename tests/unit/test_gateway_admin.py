@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.core.gateway.quota.broker import Ask, Part
+from holdfast.core.gateway.quota.broker import Ask
+from holdfast.core.gateway.quota.lent import Part
 from holdfast.gateway import keyring, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.book import hashed

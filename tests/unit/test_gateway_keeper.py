@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from holdfast.core.gateway.key_audit.audit import Seen
-from holdfast.core.gateway.quota.broker import Ask, Part, counter
+from holdfast.core.gateway.quota.broker import Ask, counter
+from holdfast.core.gateway.quota.lent import Part
 from holdfast.core.gateway.routing.updates import Load, Went
 from holdfast.gateway import messages, metrics, settings
 from holdfast.gateway.admin import Admin

@@ -5,18 +5,9 @@ import math
 
 import pytest
 
-from holdfast.core.gateway.quota.broker import (
-    LAPSE_S,
-    SLICE_S,
-    TTL_S,
-    Ask,
-    Broker,
-    Grants,
-    LentRate,
-    LentTotal,
-    Part,
-)
+from holdfast.core.gateway.quota.broker import HOLDERS_MAX, TTL_S, Ask, Broker, Grants
 from holdfast.core.gateway.quota.leader_broker import Lender
+from holdfast.core.gateway.quota.lent import LAPSE_S, SLICE_S, LentRate, LentTotal, Part
 from holdfast.core.gateway.quota.limits import Refusal
 from holdfast.core.gateway.quota.local_quota import (
     DENIAL_S,
@@ -28,7 +19,7 @@ from holdfast.core.gateway.quota.local_quota import (
 from holdfast.core.gateway.quota.slice import RESTS
 from holdfast.core.state import fold
 from holdfast.model import event as ev
-from holdfast.model.gateway import GLOBAL, Key, Limits
+from holdfast.model.gateway import GLOBAL, Key, Limits, Tranche
 from holdfast.model.world import World
 
 KEY = Key(id="k", hash=b"", team="t")
@@ -959,3 +950,90 @@ def test_the_successor_of_a_key_has_what_is_left_of_its_budget_and_shares_it() -
     again.succeed({"a": "b"})
     broker.forget_key("a", 2.0)
     assert (broker.drawn(), again.drawn()) == ({"key:b": 900}, {"key:a": 900, "key:b": 900})
+
+
+def told(
+    broker: Broker, holder: str, number: int, parts: dict[str, Part], now: float, owner: str = ""
+) -> Grants:
+    return broker.ask(Ask(holder, number, "b", False, parts), now, owner)
+
+
+def test_a_debt_that_nobody_could_have_is_dropped_and_counted() -> None:
+    """One message of 1e15 ended every limit and budget for thirty thousand years."""
+    limits = Limits(tokens_per_min=60_000, tokens_total=100_000)
+    broker = Broker({GLOBAL: limits}, 0.0, "b")
+    told(broker, "liar", 1, {TOKENS: Part(0.0, debt=1e15), TOTAL: Part(0.0, debt=1e15)}, 0.0, "evil")
+    answer = told(broker, "honest", 1, {TOKENS: Part(0.0, 1_000)}, 1.0).grants[TOKENS]
+    assert 0 < answer.wait_s < 62
+    assert told(broker, "honest", 2, {TOKENS: Part(0.0, 1_000)}, 61.1).grants[TOKENS].amount >= 1_000
+    assert broker.drawn()[GLOBAL] == 100_000 + 12_500
+    assert broker.dropped.keys() == {"tokens", "total"}
+    assert broker.dropped["tokens"] == pytest.approx(1e15)
+
+
+def test_a_debt_that_may_be_true_is_owed_in_full() -> None:
+    broker = Broker({GLOBAL: Limits(tokens_per_min=60_000, tokens_total=100_000)}, 0.0, "b")
+    told(broker, "honest", 1, {TOKENS: Part(0.0, debt=90_000), TOTAL: Part(0.0, debt=90_000)}, 0.0)
+    assert told(broker, "honest", 2, {TOKENS: Part(0.0, 1.0)}, 0.0).grants[TOKENS].left == -30_000
+    assert broker.drawn()[GLOBAL] == 90_000
+    assert broker.dropped == {}
+
+
+def test_what_was_written_down_of_a_lie_ends_with_the_limits_own_window() -> None:
+    """By an older version, which believed it."""
+    limits = {GLOBAL: Limits(tokens_per_min=60_000)}
+    broker = Broker(limits, 0.0, "b", resumed=True, tranches={TOKENS: Tranche(-1e15, 0.0, 0.0)})
+    assert told(broker, "honest", 1, {TOKENS: Part(0.0, 1_000)}, 65.0).grants[TOKENS].amount >= 1_000
+
+
+def test_a_limit_that_is_set_anew_owes_nothing_and_gives_no_burst() -> None:
+    broker = Broker({GLOBAL: Limits(tokens_per_min=60_000)}, 0.0, "b")
+    told(broker, "liar", 1, {TOKENS: Part(0.0, debt=1e15)}, 0.0)
+    broker.set_limits(GLOBAL, Limits(tokens_per_min=60_000), 0.0)
+    assert told(broker, "h", 1, {TOKENS: Part(0.0, 500)}, 1.0).grants[TOKENS].wait_s > 55, (
+        "that changed nothing"
+    )
+    broker.set_limits(GLOBAL, Limits(tokens_per_min=120_000), 1.0)
+    answer = told(broker, "h", 2, {TOKENS: Part(0.0, 500)}, 1.0).grants[TOKENS]
+    assert 0 < answer.wait_s < 0.3
+    assert told(broker, "h", 3, {TOKENS: Part(0.0, 500)}, 1.3).grants[TOKENS].amount >= 500
+
+
+def test_a_budget_that_is_reset_has_all_but_what_is_lent() -> None:
+    broker = Broker({GLOBAL: Limits(tokens_total=100_000)}, 0.0, "b")
+    lent = told(broker, "h", 1, {TOTAL: Part(0.0, 900)}, 0.0).grants[TOTAL].amount
+    told(broker, "liar", 1, {TOTAL: Part(0.0, debt=1e15)}, 0.0)
+    assert told(broker, "other", 1, {TOTAL: Part(0.0, 10)}, 0.0).grants[TOTAL].amount == 0
+    broker.reset(GLOBAL, 0.0)
+    assert broker.drawn() == {GLOBAL: lent}
+    assert told(broker, "other", 2, {TOTAL: Part(0.0, 10)}, 0.0).grants[TOTAL].amount >= 10
+
+
+def test_nobody_speaks_for_the_holders_of_another() -> None:
+    limits = Limits(tokens_per_min=60_000, concurrent=4)
+    broker = Broker(
+        {GLOBAL: limits}, 0.0, "b", resumed=True, tranches={TOKENS: Tranche(60_000, 15_000, 5_000)}
+    )
+    left = told(broker, "h", 1, {TOKENS: Part(0.0, 1_000)}, 0.0, "one").grants[TOKENS].left
+    for holder in ("h", ""):
+        assert told(broker, holder, 10**9, {TOKENS: Part(0.0)}, 0.0, "evil").grants == {}
+    again = told(broker, "h", 2, {TOKENS: Part(1_000.0)}, 0.0, "one")
+    assert again.grants[TOKENS].left == left
+
+
+def test_holders_of_one_owner_do_not_grow_without_end() -> None:
+    """Twenty posts of ten thousand names were kept for an hour."""
+    broker = Broker({GLOBAL: Limits(tokens_per_min=60_000)}, 0.0, "b")
+    lent = told(broker, "honest", 1, {TOKENS: Part(0.0, 1_000)}, 0.0, "one").grants[TOKENS].amount
+    for number in range(3 * HOLDERS_MAX):
+        told(broker, f"new{number}", 1, {TOKENS: Part(0.0)}, 0.0, "evil")
+    assert len(broker._holders) <= HOLDERS_MAX + 1
+    assert told(broker, "honest", 2, {TOKENS: Part(lent, 1_000)}, 1.0, "one").grants[TOKENS].amount >= 1_000
+
+
+def test_a_holder_whose_lease_runs_makes_no_room_for_a_new_one_until_it_is_over() -> None:
+    broker = Broker({GLOBAL: Limits(concurrent=10**6)}, 0.0, "b")
+    for number in range(HOLDERS_MAX):
+        told(broker, f"h{number}", 1, {PLACES: Part(0.0, 1.0)}, 0.0, "one")
+    assert told(broker, "late", 1, {PLACES: Part(0.0, 1.0)}, 1.0, "one").grants == {}
+    assert told(broker, "late", 2, {PLACES: Part(0.0, 1.0)}, LAPSE_S + 1, "one").grants[PLACES].amount > 0

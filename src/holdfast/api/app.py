@@ -56,6 +56,7 @@ ROUTERS = (
     keys.told,
     keys.router,
     gateways.router,
+    gateways.resets,
     probes.router,
     probes.counts,
 )

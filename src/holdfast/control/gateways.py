@@ -5,10 +5,16 @@ slice is written down before the answer that lends it leaves, one question after
 rides on a line that is not written yet.
 
 We answer only while the leadership is surely ours: whoever leads next counts on that.
+
+A gateway is as trustworthy as its token. So what one says is kept as what that token said: its holders and
+names are its own, as many as `HOLDERS_MAX` and `NAMES_MAX`, and of its report the lines about keys there are.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
+
+import structlog
+from msgspec.structs import replace
 
 from holdfast.control.term import Over, Term
 from holdfast.core.gateway.key_audit.audit import Row, found_out
@@ -19,10 +25,15 @@ from holdfast.model.event import BudgetDrawn
 from holdfast.model.gateway import Grade, Key
 from holdfast.wire.gateway import LoadTold, signals
 
+log = structlog.get_logger("holdfast.control")
+
 LAPSE_S = 1.0
 RETURNS_S = 10.0
 FORGOTTEN_S = 3_600.0  # the report of a gateway that is silent
 GATEWAYS_MAX = 1_000
+NAMES_MAX = 64  # gateways of one token at a time
+SILENT_S = 60.0
+WHY_MAX = 500
 WORSE = {grade: rank for rank, grade in enumerate(Grade)}
 
 
@@ -34,7 +45,8 @@ class Gateways:
         self.term, self.now, self.leads = term, now, leads
         self.lender = Lender(term.mind.world, now(), term.generation)
         self._lending = asyncio.Lock()
-        self._reports: dict[str, tuple[float, tuple[Row, ...]]] = {}
+        self._reports: dict[tuple[str, str], tuple[float, tuple[Row, ...]]] = {}  # by token and name
+        self._names: dict[str, dict[str, float]] = {}  # by token: when each was last heard
 
     async def run(self) -> None:
         returned_at = self.now()
@@ -50,16 +62,30 @@ class Gateways:
 
     # quota
 
-    async def lend(self, asks: Iterable[Ask]) -> list[Grants] | None:
+    async def lend(self, asks: Iterable[Ask], token: str) -> list[Grants] | None:
         """None: somebody else may lead by now."""
         async with self._lending:
             if not self.leads():
                 return None
             now = self.now()
             self.lender.know(self.term.mind.world, now)
-            grants = [self.lender.ask(ask, now) for ask in asks]
+            before = sum(self.lender.broker.dropped.values())
+            grants = [self.lender.ask(ask, now, token) for ask in asks]
+            if (dropped := sum(self.lender.broker.dropped.values()) - before) > 0.0:
+                self.term.metrics.dropped.labels("gateway_debt").inc()
+                log.warning("a gateway says that more was used than can be", token=token, dropped=dropped)
             line = self.lender.rising(now, self.term.now)
             return grants if await self._written(line) else None
+
+    async def reset(self, scope: str) -> bool:
+        """By hand: what was used of a limit counts no more. False: somebody else may lead by now."""
+        async with self._lending:
+            if not self.leads():
+                return False
+            now = self.now()
+            self.lender.know(self.term.mind.world, now)
+            self.lender.broker.reset(scope, now)
+            return await self._written(self.lender.falling(now, self.term.now))
 
     async def _write_returns(self) -> None:
         """What there is more of than was written down. Nobody is lent to until it is."""
@@ -77,26 +103,48 @@ class Gateways:
 
     # load
 
-    def hear(self, told: LoadTold) -> int:
-        """Of how many services it said something that counts."""
+    def hear(self, told: LoadTold, token: str) -> int | None:
+        """Of how many services it said something that counts. None: too many gateways have this token."""
+        if not self._known(told.gateway, token):
+            return None
         mind = self.term.mind
         heard = 0
         for service in told.services:
             if service.name in mind.world.scaled:
                 said = {signal: value for signal, value in signals(service).items() if true(value)}
-                self.term.hear_load(service.name, told.gateway, said)
+                self.term.hear_load(service.name, f"{token}/{told.gateway}", said)
                 heard += 1
         self.term.look()
         if told.keys is not None:
-            self._note(told.gateway, told.keys)
+            self._note((token, told.gateway), told.keys)
         return heard
 
-    def _note(self, gateway: str, rows: tuple[Row, ...]) -> None:
+    def _known(self, gateway: str, token: str) -> bool:
+        """As one of this token that speaks now."""
         now = self.now()
-        self._reports.pop(gateway, None)
-        self._reports[gateway] = (now, rows)
-        for name in [name for name, (at, _) in self._reports.items() if now - at > FORGOTTEN_S]:
-            del self._reports[name]
+        names = self._names.setdefault(token, {})
+        if gateway not in names and len(names) >= NAMES_MAX:
+            for name in [name for name, at in names.items() if now - at > SILENT_S]:
+                del names[name]
+            if len(names) >= NAMES_MAX:
+                return False
+        names[gateway] = now
+        return True
+
+    def _note(self, place: tuple[str, str], rows: tuple[Row, ...]) -> None:
+        now, known = self.now(), self.term.mind.world.keys
+        kept = {
+            row.key: replace(row, owner="", team="", why=row.why[:WHY_MAX], leak=row.leak[:WHY_MAX])
+            for row in rows
+            if row.key in known
+        }
+        self._reports.pop(place, None)
+        self._reports[place] = (now, tuple(kept.values()))
+        for each in [each for each, (at, _) in self._reports.items() if now - at > FORGOTTEN_S]:
+            del self._reports[each]
+        own = [each for each in self._reports if each[0] == place[0]]
+        for each in own[: -2 * NAMES_MAX]:
+            del self._reports[each]
         while len(self._reports) > GATEWAYS_MAX:
             del self._reports[next(iter(self._reports))]
 

@@ -28,7 +28,7 @@ from holdfast.gateway import settings
 from holdfast.gateway.keeper import Keeper
 from holdfast.gateway.keyring import NotOurs, Unknown
 from holdfast.gateway.metrics import page
-from holdfast.model.gateway import Key, inherited, is_scope
+from holdfast.model.gateway import Key, inherited, is_scope, key_of, scope_of_key
 from holdfast.model.units import SECOND
 from holdfast.wire.address import is_loopback
 from holdfast.wire.keys import (
@@ -91,6 +91,7 @@ class Admin:
             ("POST", "/v1/keys/{id}/restore", self.restore, "holdfast keys restore"),
             ("GET", "/v1/limits", self.limits, "holdfast limits list"),
             ("PUT", "/v1/limits/{scope:path}", self.set_limits, "holdfast limits set"),
+            ("POST", "/v1/limits/{scope:path}/reset", self.reset, "forget what was used of it"),
         ]
 
     async def contents(self, request: Request) -> Response:
@@ -216,6 +217,15 @@ class Admin:
         else:
             self.keeper.put_limits(scope, wanted)
         return give({"done": f"set {scope}"})
+
+    async def reset(self, request: Request) -> Response:
+        scope, keeper = request.path_params["scope"], self.keeper
+        if key_of(scope):
+            keeper.ring.get(key_of(scope))
+        if scope not in keeper.limits and scope != scope_of_key(key_of(scope)):
+            raise Refused(404, f"nothing is limited for {scope}", "see: holdfast limits list")
+        keeper.reset(scope)
+        return give({"done": f"{scope} begins anew"})
 
     def _shown(self, key: Key, limits: InForce | None = None) -> KeyShown:
         keeper = self.keeper

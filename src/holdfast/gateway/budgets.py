@@ -63,6 +63,10 @@ class Budgets:
             self._tranches |= tranches or {}
             self._write({**self.drawn, **drawn}, running=True)
 
+    def begin_anew(self, drawn: dict[str, int]) -> None:
+        """Less is drawn, because somebody said so."""
+        self._write({**self.drawn, **drawn}, running=self._running)
+
     def better(self, tranches: dict[str, Tranche], full: tuple[str, ...]) -> None:
         if tranches or full:
             found = {**self._tranches, **tranches}

@@ -17,9 +17,9 @@ from pathlib import Path
 import structlog
 
 from holdfast.adapters.clock import HostClock
-from holdfast.core.gateway.quota.broker import LAPSE_S as QUIET_S
 from holdfast.core.gateway.quota.broker import Ask, Broker
 from holdfast.core.gateway.quota.leader_broker import CLAMP_SHARE
+from holdfast.core.gateway.quota.lent import LAPSE_S as QUIET_S
 from holdfast.gateway import messages, settings, socket_file
 from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.counts import Counted, of_the_ended
@@ -139,6 +139,11 @@ class Keeper:
             del self.limits[scope]
         self.broker.set_limits(scope, limits, self.now())
         self.tell_all(messages.LimitsPut(scope, limits))
+
+    def reset(self, scope: str) -> None:
+        """What was used of it is forgotten. OSError: for as long as this runs, as it cannot be written."""
+        self.broker.reset(scope, self.now())
+        self.budgets.begin_anew(self.broker.drawn())
 
     def clamp(self, key: str, share: float) -> None:
         self.clamps[key] = share

@@ -69,6 +69,7 @@ MODULES = (
 TYPES = (
     "adapters.clock",
     "core.gateway.quota.broker",
+    "core.gateway.quota.lent",
     "core.gateway.quota.limits",
     "core.gateway.routing.updates",
     "core.gateway.key_audit.audit",

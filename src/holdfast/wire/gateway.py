@@ -12,6 +12,8 @@ from holdfast.model.scale import Signal
 
 NEVER_S = 1e12  # JSON has no infinity
 AMOUNT_MAX = 1e15
+HOLDER_MAX = 512
+NUMBER_MAX = 1 << 53
 
 
 class ServiceLoad(msgspec.Struct, frozen=True):
@@ -47,6 +49,8 @@ class LoadTold(msgspec.Struct, frozen=True):
 
 def strange(ask: Ask) -> str:
     """What of an ask cannot be true; empty: nothing."""
+    if not 0 < len(ask.holder) <= HOLDER_MAX or ask.number > NUMBER_MAX:
+        return f"{ask.holder[:HOLDER_MAX]!r} is no name of a holder, or {ask.number} no number"
     for name, part in ask.parts.items():
         said = (part.has, part.wants, part.spent, part.debt, part.freed, part.back)
         if not all(0.0 <= amount <= AMOUNT_MAX for amount in said):

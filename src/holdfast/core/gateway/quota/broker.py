@@ -37,44 +37,40 @@ lease it ends as any other: the sum above holds from its first moment. Where not
 refuses for that has used up nothing: the answer says so (`recovering`), as long as the clock alone could not
 have brought yet what is wanted.
 
+A holder may lie, or be wrong: what it says does little to others (`lent`). Whoever lends knows so many
+holders of one owner, those heard last, and nobody speaks for the holders of another. A limit that is set anew
+by hand owes nothing.
+
 Refused: asking per request, which costs more than the whole request; counting in each worker and adding up
 later, which lets every worker admit the whole limit; dividing the limit by the number of workers, which
 refuses what one busy worker needs while the others idle.
 """
 
 from collections.abc import Mapping
-from math import ceil, exp, floor, inf
+from math import ceil
 
 import msgspec
 
-from holdfast.core.gateway.quota.limits import MINUTE_S, PLACE_WAIT_S
-from holdfast.core.gateway.quota.token_bucket import ALL_EATEN, Bucket
+from holdfast.core.gateway.quota.lent import (
+    CREDIT_SHARE,
+    LAPSE_S,
+    Lease,
+    Lent,
+    LentPlaces,
+    LentRate,
+    LentTotal,
+    Part,
+)
+from holdfast.core.gateway.quota.limits import PLACE_WAIT_S
+from holdfast.core.gateway.quota.token_bucket import ALL_EATEN
 from holdfast.model.gateway import Limits, Tranche, handed_on, key_of, scope_of_key
 
 TTL_S = 2.0
-LAPSE_S = 2.5
-SLICE_S = 0.25
-TOTAL_SHARE = 0.01
-TOTAL_SLICE_MIN = 1_000
-PLACES_SHARE = 1 / 16
-CREDIT_SHARE = 1 / 4  # of the capacity: so much is lent before it must be written down again
-CREDIT_S = 1.0  # at least what so long brings
 BETTER_SHARE = 1 / 8  # what was written is written anew when it is that much too low
 BEFORE = ""  # the name of all holders of the broker before
 KINDS = ("tokens", "requests", "concurrent", "total")
 HOLDER_FORGOTTEN_S = 3_600.0  # no message is that late
-
-
-class Part(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """What a holder says of one counter."""
-
-    has: float  # all that it holds and has not spent
-    wants: float = 0.0  # more than that, whole or not at all
-    spent: float = 0.0  # told here for the first time, or again if the last ask had no answer
-    debt: float = 0.0  # used beyond what it held
-    freed: float = 0.0  # ended: the part of earlier spending that could have come back ...
-    back: float = 0.0  # ... and what of it does
-    mark: float = 0.0  # how much was eaten when these two were counted
+HOLDERS_MAX = 1_024  # of one owner
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -101,225 +97,11 @@ class Grants(msgspec.Struct, frozen=True):
     grants: dict[str, Grant]
 
 
-class Lease:
-    __slots__ = ("out", "silent", "until")
-
-    def __init__(self) -> None:
-        self.out = 0.0
-        self.until = 0.0
-        self.silent = False  # of a total, which stays lent: its holder has not been heard for too long
-
-
-class LentRate:
-    """A bucket whose capacity is what is not lent out."""
-
-    def __init__(self, per_min: float, burst: float, now: float) -> None:
-        self.bucket = Bucket(burst, per_min / MINUTE_S, now)
-        self.out = 0.0
-        self.credit = 0.0  # so much may be lent before its tranche is written down anew
-        self.empty_at = -inf  # it began empty then
-
-    def begin_after(self, written: Tranche, now: float) -> float:
-        """Whoever lent before may have lent the whole tranche. What of it may still be used by its holders is
-        answered, to be lent to them until it is surely over."""
-        bucket = self.bucket
-        out = min(max(0.0, written.out + written.credit), bucket.capacity)
-        bucket.capacity -= out
-        # by when it is over, it may be as low as an empty one, and need not be lower but for debt
-        least = min(written.level, 0.0) - bucket.rate * LAPSE_S
-        bucket.level = min(bucket.capacity, max(written.level - written.credit, least))
-        self.out = out
-        if bucket.level <= 0.0:
-            self.empty_at = now
-        return out
-
-    def tranche(self, now: float) -> Tranche:
-        """To be written down before more is lent."""
-        self.bucket.fill(now)
-        self.credit = max(self.whole * CREDIT_SHARE, self.bucket.rate * CREDIT_S)
-        return Tranche(self.bucket.level, self.credit, self.out)
-
-    def is_full(self, now: float) -> bool:
-        self.bucket.fill(now)
-        return self.out <= 0.0 and self.bucket.level >= self.bucket.capacity
-
-    def begin_empty(self, at: float) -> None:
-        self.bucket.level = 0.0
-        self.bucket.at = self.empty_at = at
-
-    def begin_at(self, level: float, since: float, now: float) -> None:
-        """It had so much then, and nobody has taken any."""
-        self.bucket.level = min(level, self.bucket.capacity)
-        self.bucket.at = min(since, now)
-        self.bucket.fill(now)
-
-    def recovers(self, wants: float, now: float) -> bool:
-        """It would not have so much yet if nobody had taken any."""
-        return (now - self.empty_at) * self.bucket.rate < wants
-
-    def change(self, per_min: float, burst: float, now: float) -> None:
-        self.bucket.change(burst - self.out, per_min / MINUTE_S, now)
-
-    def lower(self, share: float, now: float) -> None:
-        """For a clamp that begins. What is out may be spent, so it is counted."""
-        self.bucket.lower(self.whole * share - self.out, now)
-
-    @property
-    def whole(self) -> float:
-        return self.bucket.capacity + self.out
-
-    def _take_home(self, lease: Lease, amount: float) -> None:
-        lease.out -= amount
-        self.out -= amount
-        self.bucket.capacity += amount
-
-    def hear(self, lease: Lease, part: Part, trusted: bool, now: float) -> bool:
-        bucket = self.bucket
-        bucket.fill(now)
-        if trusted and part.freed > 0.0:
-            share = exp(min(0.0, part.mark - bucket.eaten))
-            freed = min(part.freed * share, bucket.held)
-            bucket.held -= freed
-            bucket.level += min(part.back * share, freed)
-        bucket.level -= part.debt
-        gone = max(0.0, lease.out - part.has)
-        spent = min(part.spent, gone)
-        self.credit += gone - spent - part.debt
-        self._take_home(lease, gone)
-        bucket.held += spent
-        bucket.level += gone - spent
-        return spent >= part.spent
-
-    def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
-        bucket = self.bucket
-        bucket.fill(now)
-        wait = self.wait_s(lease, wants, now)
-        if wait > 0.0:
-            return 0.0, wait
-        amount = max(wants, float(floor(min(bucket.level, bucket.rate * SLICE_S))))
-        bucket.level -= amount
-        self.credit -= amount
-        self._take_home(lease, -amount)
-        return amount, 0.0
-
-    def wait_s(self, lease: Lease, wants: float, now: float) -> float:
-        """Until so much may be there; 0: it is."""
-        bucket = self.bucket
-        if bucket.level >= wants:
-            return 0.0
-        wait = bucket.wait_s(wants, now)
-        if wants > bucket.capacity and wants <= bucket.capacity + self.out and bucket.rate > 0.0:
-            wait = max(LAPSE_S, (wants - bucket.level) / bucket.rate)
-        return wait + max(0.0, bucket.at - now)  # it does not fill before that
-
-    def lapse(self, lease: Lease, now: float) -> None:
-        """Its room is the clock's again from the moment at which the lease was over, noticed or not."""
-        self.bucket.fill(min(now, lease.until))
-        self._take_home(lease, lease.out)
-
-    @property
-    def left(self) -> float:
-        return self.bucket.level
-
-    @property
-    def eaten(self) -> float:
-        return self.bucket.eaten
-
-
-class LentPlaces:
-    eaten = 0.0
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.out = 0.0
-
-    def hear(self, lease: Lease, part: Part, trusted: bool, now: float) -> bool:
-        """What runs, runs: a holder that was thought silent says what it has, even beyond the limit."""
-        self.out += part.has - lease.out
-        lease.out = part.has
-        return True
-
-    def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
-        wait = self.wait_s(lease, wants, now)
-        if wait > 0.0:
-            return 0.0, wait
-        amount = max(wants, float(floor(min(self.left, self.limit * PLACES_SHARE))))
-        self.out += amount
-        lease.out += amount
-        return amount, 0.0
-
-    def wait_s(self, lease: Lease, wants: float, now: float) -> float:
-        if self.left >= wants:
-            return 0.0
-        return inf if wants > self.limit else PLACE_WAIT_S
-
-    def lapse(self, lease: Lease, now: float) -> None:
-        self.out -= lease.out
-        lease.out = 0.0
-
-    @property
-    def left(self) -> float:
-        return self.limit - self.out
-
-
-def total_slice(limit: float) -> float:
-    """Of a budget, and of a small one no more than an eighth: others want some of it too."""
-    return max(limit * TOTAL_SHARE, min(TOTAL_SLICE_MIN, limit / 8))
-
-
-class LentTotal:
-    eaten = 0.0
-
-    def __init__(self, limit: int, drawn: float) -> None:
-        self.limit = limit
-        self.drawn = drawn
-        self.out = 0.0  # with holders that are heard
-
-    def hear(self, lease: Lease, part: Part, trusted: bool, now: float) -> bool:
-        if lease.silent:
-            lease.silent = False
-            self.out += lease.out
-        gone = max(0.0, lease.out - part.has)
-        self.drawn += part.debt - (gone - min(gone, part.spent))
-        lease.out -= gone
-        self.out -= gone
-        return True
-
-    def grant(self, lease: Lease, wants: float, now: float) -> tuple[float, float]:
-        wait = self.wait_s(lease, wants, now)
-        if wait > 0.0:
-            return 0.0, wait
-        amount = max(wants, float(floor(min(self.left, total_slice(self.limit)))))
-        self.drawn += amount
-        self.out += amount
-        lease.out += amount
-        return amount, 0.0
-
-    def wait_s(self, lease: Lease, wants: float, now: float) -> float:
-        if self.left >= wants:
-            return 0.0
-        others = self.out - lease.out  # what the asker holds idle is no part of what it wants
-        return inf if self.left + others < wants else LAPSE_S
-
-    def lapse(self, lease: Lease, now: float) -> None:
-        """It stays drawn, and nobody should wait for it; but should its holder be heard again, it may still
-        return it."""
-        if not lease.silent:
-            lease.silent = True
-            self.out -= lease.out
-
-    @property
-    def left(self) -> float:
-        return self.limit - self.drawn
-
-
-Lent = LentRate | LentPlaces | LentTotal
-
-
 class Holder:
-    __slots__ = ("at", "leases", "number")
+    __slots__ = ("at", "leases", "number", "owner")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "") -> None:
+        self.owner = owner
         self.number = -1
         self.at = 0.0
         self.leases: dict[str, Lease] = {}
@@ -360,6 +142,8 @@ class Broker:
         self._lifted: dict[str, Lent] = {}  # not limited any more: some of them may be out, or come again
         self._eaten = 0.0  # more than of any counter that has ended
         self._holders: dict[str, Holder] = {}
+        self._owned: dict[str, dict[str, None]] = {}  # holders by owner, the one heard last at the end
+        self.dropped: dict[str, float] = {}  # by kind: what was said and cannot be
         self._pressed: dict[str, float] = {}  # until when
         self._quiet_until = now + LAPSE_S if resumed else now
         self._before = None if tranches is None or not resumed else dict(tranches)
@@ -369,6 +153,7 @@ class Broker:
             self.set_limits(scope, found, now)
 
     def set_limits(self, scope: str, limits: Limits, now: float) -> None:
+        before = self._limits.get(scope, limits)
         self._limits[scope] = limits
         share = self._clamps.get(scope, 1.0)
         self._set_rate(counter("tokens", scope), limits.tokens_per_min, limits.tokens_burst, share, now)
@@ -386,6 +171,22 @@ class Broker:
         else:
             drawn = self._drawn.pop(scope, 0)
             self._counters[counter("total", scope)] = LentTotal(limits.tokens_total, drawn)
+        if before != limits and before != Limits():
+            self._owe_nothing(scope, now)
+
+    def _owe_nothing(self, scope: str, now: float) -> None:
+        for kind in ("tokens", "requests"):
+            if isinstance(lent := self._counters.get(counter(kind, scope)), LentRate):
+                lent.begin_anew(now, quiet=now < self._quiet_until)
+
+    def reset(self, scope: str, now: float) -> None:
+        """By hand: what was used counts no more, only what is lent now. A rate begins empty, if it owes."""
+        self._owe_nothing(scope, now)
+        name = counter("total", scope)
+        if isinstance(total := self._counters.get(name), LentTotal):
+            names = [n for n, one in self._counters.items() if one is total]  # a key and its successor
+            leases = [holder.leases.get(each) for holder in self._holders.values() for each in names]
+            total.drawn = sum(lease.out for lease in leases if lease is not None)
 
     def _set_rate(self, name: str, per_min: int | None, burst: int | None, share: float, now: float) -> None:
         if per_min is None:
@@ -534,10 +335,10 @@ class Broker:
         self._written |= found
         return found
 
-    def ask(self, ask: Ask, now: float) -> Grants:
+    def ask(self, ask: Ask, now: float, owner: str = "") -> Grants:
         """Hear what the holder says of what it had, then lend what it wants."""
-        holder = self._holders.setdefault(ask.holder, Holder())
-        if ask.number <= holder.number:
+        holder = self._holder(ask.holder, owner, now)
+        if holder is None or ask.number <= holder.number:
             return Grants(ask.number, self.term, {})
         holder.number, holder.at = ask.number, now
         said = dict(ask.parts)
@@ -574,6 +375,36 @@ class Broker:
             del holder.leases[name]
         return Grants(ask.number, self.term, grants)
 
+    def _holder(self, name: str, owner: str, now: float) -> Holder | None:
+        """None: nobody may have that name, or its owner has too many whose leases still run."""
+        holder = self._holders.get(name)
+        owned = self._owned.setdefault(owner, {})
+        if holder is None:
+            if name == BEFORE:
+                return None
+            if len(owned) >= HOLDERS_MAX:
+                oldest = next(iter(owned))
+                if any(now < lease.until for lease in self._holders[oldest].leases.values()):
+                    return None
+                self._forget(oldest, now)
+            holder = self._holders[name] = Holder(owner)
+        elif holder.owner != owner or name == BEFORE:
+            return None
+        owned.pop(name, None)
+        owned[name] = None
+        return holder
+
+    def _forget(self, name: str, now: float) -> None:
+        """What is lent to it counts as spent."""
+        holder = self._holders.pop(name)
+        for lent_name, lease in holder.leases.items():
+            if lease.out:
+                (self._counters.get(lent_name) or self._lifted[lent_name]).lapse(lease, now)
+        owned = self._owned.get(holder.owner, {})
+        owned.pop(name, None)
+        if not owned:
+            self._owned.pop(holder.owner, None)
+
     def _hear(self, holder: Holder, name: str, part: Part, term: str, now: float) -> bool:
         lent = self._counters.get(name) or self._lifted.get(name)
         if lent is None:
@@ -582,7 +413,12 @@ class Broker:
         if now >= lease.until:
             lent.lapse(lease, now)
         lease.until = now + LAPSE_S
-        return lent.hear(lease, part, term == self.term, now)
+        before = lent.dropped
+        holds = lent.hear(lease, part, term == self.term, now)
+        if lent.dropped > before:
+            kind = name.partition("|")[0]
+            self.dropped[kind] = self.dropped.get(kind, 0.0) + lent.dropped - before
+        return holds
 
     def lapse(self, now: float) -> None:
         """Leases of holders that have said nothing for too long count as spent."""
@@ -595,4 +431,4 @@ class Broker:
                     if lease.out == 0.0:
                         del holder.leases[lent_name]
             if now - holder.at > HOLDER_FORGOTTEN_S:
-                del self._holders[name]
+                self._forget(name, now)

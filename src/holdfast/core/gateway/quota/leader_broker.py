@@ -18,6 +18,8 @@ first ask what they have used lately. It costs no journal, but one that has ende
 nothing: then each limit that it might have used would begin empty.
 """
 
+from msgspec.structs import replace
+
 from holdfast.core.gateway.quota.broker import Ask, Broker, Grants
 from holdfast.model.event import BudgetDrawn
 from holdfast.model.gateway import Grade, Key, Limits, Tranche, key_of, scope_of_key
@@ -41,8 +43,9 @@ class Lender:
         self._written = dict(world.drawn)  # what the journal has, or will have before anything else of ours
         self.know(world, now)
 
-    def ask(self, ask: Ask, now: float) -> Grants:
-        return self.broker.ask(ask, now)
+    def ask(self, ask: Ask, now: float, owner: str = "") -> Grants:
+        """`owner`: whose holder it is; nobody else speaks for it."""
+        return self.broker.ask(replace(ask, holder=f"{owner}/{ask.holder}"), now, owner)
 
     def know(self, world: World, now: float) -> None:
         """The broker goes by what the world says of keys and limits; tables that changed are other tables."""

@@ -23,15 +23,8 @@ What of a slice stays here when nobody uses it: `pocket`.
 from collections.abc import Mapping
 from math import exp, floor, inf
 
-from holdfast.core.gateway.quota.broker import (
-    LAPSE_S,
-    TTL_S,
-    Ask,
-    Grant,
-    Grants,
-    Part,
-    counter,
-)
+from holdfast.core.gateway.quota.broker import TTL_S, Ask, Grant, Grants, counter
+from holdfast.core.gateway.quota.lent import LAPSE_S, Part
 from holdfast.core.gateway.quota.limits import (
     CHAINS_MAX,
     MINUTE_S,

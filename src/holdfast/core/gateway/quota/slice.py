@@ -16,13 +16,8 @@ waited for the broker with each request, one to two milliseconds on one machine.
 
 from math import exp, floor, inf
 
-from holdfast.core.gateway.quota.broker import (
-    PLACES_SHARE,
-    SLICE_S,
-    Part,
-    counter,
-    total_slice,
-)
+from holdfast.core.gateway.quota.broker import counter
+from holdfast.core.gateway.quota.lent import PLACES_SHARE, SLICE_S, Part, total_slice
 
 RESTS = 50  # full asks through which what is not used is held ready: some ten seconds
 READY_SHARE = 1 / 16  # of the capacity, at most, is held ready unused
