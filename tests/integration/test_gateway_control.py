@@ -358,7 +358,7 @@ async def test_one_message_does_not_use_up_a_limit_for_ever_and_the_next_leader_
         both = (await borrow(api, ask(1, {tokens: 1_000.0, total: 1.0}, "g2/w0"))).grants
         assert 0 < both[tokens].wait_s < 70
         assert both[total].wait_s == float("inf")
-        answered(await api.client.post("/v1/limits/global/reset"), 200)
+        answered(await api.client.post("/v1/reset-limits/global"), 200)
         both = (await borrow(api, ask(2, {tokens: 1_000.0, total: 1.0}, "g2/w0"))).grants
         assert both[tokens].wait_s < 5, "it is low until the leases of the last leader are over"
         assert both[total].amount > 0
@@ -371,10 +371,10 @@ async def test_what_was_used_of_a_keys_budget_is_forgotten_when_somebody_says_so
         await api.post("/v1/keys", {"id": "ci", "limits": {"tokens_total": 5_000}})
         await borrow_when_it_lends(api, {"total|key:ci": 3_000.0})
         await borrow(api, ask(50_000, {"total|key:ci": 0.0}, spent=3_000.0))
-        answered(await api.client.post("/v1/limits/key:ci/reset"), 200)
+        answered(await api.client.post("/v1/reset-limits/key:ci"), 200)
         assert api.plane.world.drawn == {"key:ci": 0}
-        answered(await api.client.post("/v1/limits/key:nobody/reset"), 404)
-        answered(await api.client.post("/v1/limits/team:red/reset"), 404)
+        answered(await api.client.post("/v1/reset-limits/key:nobody"), 404)
+        answered(await api.client.post("/v1/reset-limits/team:red"), 404)
 
 
 async def test_a_token_has_so_many_holders_and_gateways_and_no_lines_about_keys_there_are_not(

@@ -371,8 +371,8 @@ def broken(scenario: Scenario) -> str:
 def test_a_broker_that_gives_everybody_what_they_want_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Broker.ask
 
-    def generous(broker: Broker, ask: object, now: float) -> object:
-        grants = honest(broker, ask, now)  # type: ignore[arg-type]
+    def generous(broker: Broker, ask: object, now: float, owner: str) -> object:
+        grants = honest(broker, ask, now, owner)  # type: ignore[arg-type]
         more = {name: replace(grant, amount=grant.amount + 2_000) for name, grant in grants.grants.items()}
         return replace(grants, grants=more)
 

@@ -14,6 +14,7 @@ from holdfast.core.gateway.quota.lent import Part
 from holdfast.gateway import keyring, settings
 from holdfast.gateway.admin import Admin
 from holdfast.gateway.book import hashed
+from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.exposed import exposed
 from holdfast.gateway.keeper import CannotListen, Keeper
 from holdfast.gateway.serve import admin_token, gateway
@@ -325,3 +326,30 @@ async def test_secrets_do_not_cross_a_network_in_plain_text(
         with pytest.raises(CannotListen, match="plain http"):
             async with gateway(wanted):
                 raise AssertionError("it started")
+
+
+async def test_a_limit_that_nobody_meets_is_set_and_said_to_be_one(tmp_path: Path) -> None:
+    toy = service("http://127.0.0.1:1")
+    async with admin(tmp_path, services=(toy,)) as (_, client):
+        await client.put("/v1/limits/team:red", json={"concurrent": 3})
+        for scope in ("team:redd", "model:tyo"):
+            said = (await client.put(f"/v1/limits/{scope}", json={"concurrent": 3})).json()["done"]
+            assert said.startswith(f"set {scope}, but ")
+            assert "Did you mean" in said
+        said = (await client.put("/v1/limits/team:red/model:toy", json={"concurrent": 3})).json()["done"]
+        assert said == "set team:red/model:toy"
+        assert (await client.put("/v1/limits/key:no/model:toy", json={"concurrent": 3})).status_code == 404
+
+
+async def test_what_was_used_of_a_budget_is_forgotten_when_somebody_says_so(tmp_path: Path) -> None:
+    async with admin(tmp_path) as (keeper, client):
+        await client.post("/v1/keys", json={"id": "ci", "limits": {"tokens_total": 1_000}})
+        name = "total|key:ci"
+        keeper.broker.ask(Ask("w", 1, "", False, {name: Part(0.0, 900.0)}), keeper.now())
+        keeper.broker.ask(Ask("w", 2, "", False, {name: Part(0.0, spent=900.0)}), keeper.now())
+        keeper.budgets.draw(keeper.broker.drawn())
+        assert (await client.post("/v1/reset-limits/key:ci")).status_code == 200
+        assert keeper.broker.drawn() == {"key:ci": 0}
+        assert Budgets(tmp_path / "budgets.json").drawn == {"key:ci": 0}
+        assert (await client.post("/v1/reset-limits/key:no")).status_code == 404
+        assert (await client.post("/v1/reset-limits/team:red")).status_code == 404

@@ -327,6 +327,11 @@ services:
             'limits.teams.red.models.tpy-1: expected a model of a service, got "tpy-1"',
         ),
         (
+            "services: [{ name: x, models: ['toy-*'], upstreams: ['http://a'] }]\n"
+            "limits: { models: { 'toy-a*': { concurrent: 1 }, 'toy-*': { concurrent: 1 } } }",
+            'limits.models.toy-a*: expected a model of a service, got "toy-a*"',
+        ),
+        (
             "services: [{ name: x, upstreams: ['http://a'] }]\n"
             "limits: { teams: { red: { concurrent: 1 }, ml: { concurrent: 1 }, ml2: {} } }\n"
             f"keys: [{{ id: a, sha256: {DIGEST}, team: rde }}, {{ id: b, sha256: {DIGEST}, team: zz }},"

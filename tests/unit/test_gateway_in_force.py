@@ -5,7 +5,7 @@ import pytest
 from holdfast.core.gateway.quota.limits import scopes_of
 from holdfast.core.gateway.quota.limits_in_force import InForce, is_served, teams
 from holdfast.model.gateway import Limits, may_use
-from holdfast.wire.keys import KeyWanted, NotKnown, check_names
+from holdfast.wire.keys import KeyWanted, NotKnown, check_names, met_by_nobody
 from tests.gateways import key
 
 ONE = Limits(tokens_per_min=1)
@@ -42,6 +42,13 @@ def test_in_force_is_what_some_request_of_the_key_would_meet(
     assert set(InForce(SET).of(one)) == met
 
 
+@pytest.mark.parametrize(("models", "met"), [((), True), (("a-1",), True), (("a-*",), True), (("b",), False)])
+def test_a_limit_of_models_with_a_star_is_in_force_for_a_key_of_one_of_them(
+    models: tuple[str, ...], met: bool
+) -> None:
+    assert ("model:a-*" in InForce({"model:a-*": ONE}).of(key(models=models))) is met
+
+
 def test_a_scope_whose_limits_were_taken_away_limits_nobody() -> None:
     assert InForce({"global": Limits()}).of(key()) == {}
 
@@ -72,3 +79,24 @@ def test_a_name_that_is_not_known_is_refused_with_what_may_have_been_meant(
         check_names(wanted, SET, (), ["toy"])
     assert caught.value.hint == hint
     check_names(KeyWanted(team=wanted.team, models=wanted.models, new_team=True, new_model=True), SET, (), [])
+
+
+@pytest.mark.parametrize(
+    ("scope", "why"),
+    [
+        ("global", ""),
+        ("team:red", ""),
+        ("team:blue/model:toy", ""),
+        ("team:redd", "there is no team called redd yet. Did you mean: red"),
+        ("model:toy", ""),
+        ("model:llama-7b", ""),
+        ("model:llama-*", ""),
+        ("model:llama-7*", "no service names a model so: llama-7*. Did you mean: llama-*"),
+        ("team:red/model:tyo", "no service names a model so: tyo. Did you mean: toy"),
+        ("key:ci/model:toy*", "no service names a model so: toy*. Did you mean: toy"),
+    ],
+)
+def test_a_limit_that_nobody_meets_is_said_to_be_one(scope: str, why: str) -> None:
+    """A misspelt team was limited without a word, though a key of it is refused."""
+    assert met_by_nobody(scope, SET, [key(id="ci")], ["toy", "llama-*"]) == why
+    assert met_by_nobody("model:any", {}, (), ()) == "", "nothing is served yet"

@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.core.gateway.quota.limits import scopes_of
 from holdfast.gateway import messages
 from holdfast.gateway.addresses import Addresses
 from holdfast.gateway.buffers import SMALL, Buffers
 from holdfast.gateway.down import HEADERS_MAX, Down
 from holdfast.gateway.settings import MIB
 from holdfast.gateway.worker import Worker
-from holdfast.model.gateway import Key
+from holdfast.model.gateway import Key, Limits
 from holdfast.wire.identity import hashed
 from tests.gateway_twins import Wire, heard
 from tests.unit.test_gateway_exchange import Served
@@ -374,6 +375,30 @@ def test_a_request_reserves_for_every_prompt_in_it() -> None:
     tokens = {"input": [[1] * 100] * 18}
     assert reserved(b"/v1/embeddings", tokens, context=128) >= 1_800
     assert reserved(b"/v1/embeddings", {"input": ["a b c d " * 25] * 18}, context=64) >= 18 * 50
+
+
+@pytest.mark.parametrize("path", [CHAT, b"/toy/v1/messages"])
+def test_a_limit_of_models_with_a_star_is_one_of_all_of_them_together(path: bytes) -> None:
+    """It held for the model of that name, which nobody asks for."""
+    served = Served(**{**TOY, "models": ("toy", "toy-*"), "paths": ("/toy/v1/messages",)})
+    worker, of_all, of_one = served.worker, "model:toy-*", "model:toy-b"
+    worker.connector = SimpleNamespace(start=lambda attempt: None)  # type: ignore[assignment]
+    for scope, most in ((of_all, 2), (of_one, 1)):
+        limits = Limits(requests_per_min=most)
+        worker.told(messages.LimitsPut(scope, limits))
+        served.broker.set_limits(scope, limits, worker.now())
+    said = []
+    for model in (b"toy-a", b"toy-b", b"toy-b", b"toy-c", b"toy"):
+        served.wire, served.down = Wire(), Down(worker)
+        served.down.connection_made(served.wire)
+        body = b'{"model":"%s","max_tokens":1}' % model
+        served.ask(head(path, b"content-length: %d" % len(body)) + body)
+        said.append(served.wire.written[9:12].decode())
+    assert said == ["", "", "429", "429", ""]
+    key = Key("k", b"", team="t")
+    both = {"key:k/model:toy-*", "key:k/model:toy-a", "team:t/model:toy-*", "team:t/model:toy-a"}
+    assert both < set(scopes_of(key, "toy-a", "toy-*"))
+    assert len(scopes_of(key, "toy", "toy")) == len(scopes_of(key, "toy")) == 6
 
 
 def test_a_listed_path_that_says_nothing_of_its_use_costs_what_was_reserved() -> None:

@@ -120,7 +120,7 @@ async def load(request: Request, edge: ThisEdge, who: Whoever) -> Response:
 
 
 @resets.post(
-    "/limits/{scope:path}/reset",
+    "/reset-limits/{scope:path}",
     summary="Forget what was used of a limit",
     **gives(shapes.Done, "when it is journalled", 404),
 )

@@ -136,13 +136,15 @@ async def set_limits(edge: ThisEdge, actor: ThisActor, scope: Scope, body: Limit
         kind, _, rest = scope.partition(":")
         id = rest.partition("/")[0] if kind == "key" else ""
         key = _known(edge, id) if id else None
+        world = plane.world
+        why = wire.met_by_nobody(scope, world.limits, world.keys.values(), served(world))
         if key is not None and scope == scope_of_key(id):
             event: KeyPut | LimitsSet = _key_put(plane.now(), key, wire.limited(key, wanted), actor)
         else:
             words = limits_differences(plane.world.limits.get(scope, Limits()), wanted)
             event = LimitsSet(at=plane.now(), scope=scope, limits=wanted, actor=actor, changes=tuple(words))
         await edge.tell(event)
-    return give(shapes.Done(f"set {scope}"))
+    return give(shapes.Done(f"set {scope}" + f", but {why}" * bool(why)))
 
 
 async def _put(edge: Edge, actor: str, id: str, change: Callable[[Key], Key]) -> Response:

@@ -41,6 +41,7 @@ from holdfast.wire.keys import (
     Rotation,
     Suspension,
     check_names,
+    met_by_nobody,
     shown,
 )
 
@@ -91,7 +92,7 @@ class Admin:
             ("POST", "/v1/keys/{id}/restore", self.restore, "holdfast keys restore"),
             ("GET", "/v1/limits", self.limits, "holdfast limits list"),
             ("PUT", "/v1/limits/{scope:path}", self.set_limits, "holdfast limits set"),
-            ("POST", "/v1/limits/{scope:path}/reset", self.reset, "forget what was used of it"),
+            ("POST", "/v1/reset-limits/{scope:path}", self.reset, "forget what was used of it"),
         ]
 
     async def contents(self, request: Request) -> Response:
@@ -212,11 +213,16 @@ class Admin:
         if not is_scope(scope):
             raise Refused(422, f"{scope} is no scope", SCOPES)
         kind, _, name = scope.partition(":")
+        keeper = self.keeper
+        served = [model for service in keeper.services for model in service.models]
+        why = met_by_nobody(scope, keeper.limits, keeper.ring.all(), served)
         if kind == "key" and "/" not in name:  # they are kept with the key
-            self.keeper.put_key(self.keeper.ring.limit(name, wanted))
+            keeper.put_key(keeper.ring.limit(name, wanted))
         else:
-            self.keeper.put_limits(scope, wanted)
-        return give({"done": f"set {scope}"})
+            if kind == "key":
+                keeper.ring.get(key_of(scope))
+            keeper.put_limits(scope, wanted)
+        return give({"done": f"set {scope}" + f", but {why}" * bool(why)})
 
     async def reset(self, request: Request) -> Response:
         scope, keeper = request.path_params["scope"], self.keeper

@@ -172,7 +172,9 @@ def _listed_wanted(exchange: "Exchange", service: "Service") -> None:
     model = ask.model
     if exchange.worker.book.service_for(model) is not service:
         model = (service.settings.models or (service.name,))[0]
-    exchange.service, exchange.of = service, service.of(model)
+    exchange.service = service
+    exchange.of = of = service.of(model)
+    exchange.named = of.name
     exchange.model, exchange.streams = model, bool(ask.stream)
     _reserved(exchange, ask)
 
@@ -195,7 +197,9 @@ def _model_wanted(exchange: "Exchange") -> None:
     if service is None:
         exchange.answer(_no_model(model))
         return
-    exchange.model, exchange.service, exchange.of = model, service, service.of(model)
+    exchange.model, exchange.service = model, service
+    exchange.of = of = service.of(model)
+    exchange.named = of.name
     if ask.stream:
         exchange.streams = True
         if exchange.down.path != RESPONSES:  # its last event tells the usage, and it knows no such option

@@ -28,9 +28,10 @@ NOTE_EVERY = 8  # gaps between events: some say what is usual
 class OfModel:
     """What is counted of one model, for metrics: it only grows."""
 
-    __slots__ = ("by_status", "completion_tokens", "first_tokens", "gaps", "prompt_tokens")
+    __slots__ = ("by_status", "completion_tokens", "first_tokens", "gaps", "name", "prompt_tokens")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.first_tokens, self.gaps = Spread(forgets=False), Spread(forgets=False)
         self.prompt_tokens = self.completion_tokens = 0
         self.by_status: dict[int, int] = {}
@@ -123,7 +124,7 @@ class Service(Served[ServiceSettings]):
             if model and model not in named:
                 starts = [each for each in named if each.endswith("*") and model.startswith(each[:-1])]
                 model = max(starts, key=len, default="")
-            found = self.models.setdefault(model, OfModel())
+            found = self.models.setdefault(model, OfModel(model))
         return found
 
     def began(self, of: OfModel, after_s: float) -> None:

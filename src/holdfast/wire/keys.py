@@ -157,6 +157,22 @@ def check_names(
             raise NotKnown(why, _meant(model, models, "model", "new_model"))
 
 
+def met_by_nobody(
+    scope: str, limits: Mapping[str, Limits], keys: Iterable[Key], served: Iterable[str]
+) -> str:
+    """Why no request meets a limit of that scope, as things are; empty: some may. To limit a team before its
+    first key is made is usual, so it is said and not refused. `limits`: those that were set before."""
+    whose, _, model = scope.partition("/model:")
+    kind, _, name = whose.partition(":")
+    if kind == "team" and name not in (known := limits_in_force.teams(limits, keys)):
+        near = did_you_mean(name, worth_comparing(name, known))
+        return f"there is no team called {name} yet. {near}".rstrip(". ")
+    model, models = name if kind == "model" else model, list(served)
+    if model and models and not limits_in_force.is_limited(model, models):
+        return f"no service names a model so: {model}. {did_you_mean(model, worth_comparing(model, models))}"
+    return ""
+
+
 def _meant(word: str, known: Iterable[str], kind: str, field: str) -> str:
     near = did_you_mean(word, worth_comparing(word, known))
     new = f"if the {kind} is new: --{field.replace('_', '-')} ({field}: true)"

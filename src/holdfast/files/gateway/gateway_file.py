@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.core.gateway.quota.limits_in_force import is_limited
 from holdfast.core.spelling import did_you_mean
 from holdfast.files import read_text, yaml_lines
 from holdfast.files.gateway.gateway_schema import (
@@ -23,7 +24,7 @@ from holdfast.files.partial import UNNAMED, Salvaged
 from holdfast.files.problem import FileProblem, Problem, shown
 from holdfast.files.validation_errors import YAML
 from holdfast.gateway import settings
-from holdfast.model.gateway import GLOBAL, Key, Limits, both, fits, scope_of_model, scope_of_team
+from holdfast.model.gateway import GLOBAL, Key, Limits, both, scope_of_model, scope_of_team
 from holdfast.ports import secret_file
 from holdfast.wire import certificates
 
@@ -118,7 +119,7 @@ def _whole(form: GatewayForm) -> Iterator[Problem]:
         for model in scope.models
     ]
     for where, model in limited:
-        if known and not any(fits(name, model) for name in known):
+        if known and not is_limited(model, known):
             text = f"expected a model of a service, got {shown(model)}"
             yield Problem(where, text, did_you_mean(model, known))
     for number, key in enumerate(form.keys):

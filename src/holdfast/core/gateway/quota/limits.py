@@ -180,14 +180,17 @@ class Standing:
         self.reset_requests_s = -1.0
 
 
-def scopes_of(key: Key, model: str) -> list[str]:
-    """All scopes of a request, the narrowest first; the first is the key's own."""
+def scopes_of(key: Key, model: str, named: str = "") -> list[str]:
+    """All scopes of a request, the narrowest first; the first is the key's own. `named`: as the service that
+    answers names the model, if that is by a name for many, `llama-*`: limits of it are those of all together,
+    beside those of the one."""
+    models = [model, named] if named and named != model else [model]
     own = scope_of_key(key.id)
-    found = [own, both(own, model)]
+    found = [own, *(both(own, each) for each in models)]
     if key.team:
         team = scope_of_team(key.team)
-        found += [team, both(team, model)]
-    return [*found, scope_of_model(model), GLOBAL]
+        found += [team, *(both(team, each) for each in models)]
+    return [*found, *map(scope_of_model, models), GLOBAL]
 
 
 class Ledger:

@@ -1,7 +1,7 @@
 """Which limits hold for a key?
 
 A request is held against every limit of its key, its key for that model, its team, its team for that model,
-its model, and all together (`quota.scopes_of`). Of a key all of those are in force that some request of it
+its model, and all together (`limits.scopes_of`). Of a key all of those are in force that some request of it
 could meet: of limits for single models only those of models that it may use. A key for which none is in force
 may take whatever there is. That should be meant: so a team is known when something is limited for it or a
 key has it already, and a key for any other (a misspelt one has no limits) is refused unless it is said to be
@@ -35,15 +35,25 @@ class InForce:
         found = {own: key.limits} if key.limits != NONE else {}
         for whose in (own, scope_of_team(key.team), "", GLOBAL):
             for scope, model in self._of.get(whose, ()):
-                if self._limits[scope] != NONE and (not model or may_use(key, model)):
+                if self._limits[scope] != NONE and (not model or _may_meet(key, model)):
                     found.setdefault(scope, self._limits[scope])
         return found
+
+
+def _may_meet(key: Key, model: str) -> bool:
+    """May it use one of the models that are limited so? `llama-*` are many."""
+    return may_use(key, model) or is_served(model, key.models)
 
 
 def teams(limits: Iterable[str], keys: Iterable[Key]) -> set[str]:
     """That are known, by the scopes that are limited and by the keys there are."""
     limited = {scope.removeprefix(TEAM).partition("/")[0] for scope in limits if scope.startswith(TEAM)}
     return limited | {key.team for key in keys if key.team}
+
+
+def is_limited(model: str, served: Iterable[str]) -> bool:
+    """Does a limit of that name hold for any request? `llama-*` is met where a service has that very name."""
+    return any(name == model or (not model.endswith("*") and fits(name, model)) for name in served)
 
 
 def is_served(model: str, served: Iterable[str]) -> bool:

@@ -43,10 +43,11 @@ DENIAL_S = 0.25  # a refusal of the broker holds for so long; others may return 
 
 
 class PurseChain:
-    __slots__ = ("key", "places", "requests", "tokens", "totals")
+    __slots__ = ("key", "named", "places", "requests", "tokens", "totals")
 
-    def __init__(self, key: Key, pockets: list[Pocket]) -> None:
+    def __init__(self, key: Key, named: str, pockets: list[Pocket]) -> None:
         self.key = key
+        self.named = named  # as its service names the model
         self.tokens = tuple(one for one in pockets if one.kind == "tokens")
         self.requests = tuple(one for one in pockets if one.kind == "requests")
         self.places = tuple(one for one in pockets if one.kind == "concurrent")
@@ -96,21 +97,21 @@ class Purse:
 
     # --- limits
 
-    def chain(self, key: Key, model: str, now: float) -> PurseChain:
+    def chain(self, key: Key, model: str, now: float, named: str = "") -> PurseChain:
         chains = self._chains.get(key.id)
         if chains is not None:
             found = chains.get(model)
-            if found is not None and found.key is key:
+            if found is not None and found.key is key and found.named == named:
                 return found
-        return self._link(key, model)
+        return self._link(key, model, named)
 
-    def _link(self, key: Key, model: str) -> PurseChain:
+    def _link(self, key: Key, model: str, named: str) -> PurseChain:
         own = scope_of_key(key.id)
         if self._own.get(own, NO_LIMITS) != key.limits:
             self._own[own] = key.limits
             self._chains_kept -= len(self._chains.pop(key.id, ()))
-        pockets = [one for scope in scopes_of(key, model) for one in self._pockets_of(scope)]
-        chain = PurseChain(key, pockets)
+        pockets = [one for scope in scopes_of(key, model, named) for one in self._pockets_of(scope)]
+        chain = PurseChain(key, named, pockets)
         if self._chains_kept >= CHAINS_MAX:
             self._forget_chains()
         self._chains_kept += 1

@@ -69,6 +69,7 @@ class Course(ABC, Generic[A, S]):
     key: Key
     service: S | None = None
     model = ""
+    named = ""  # as its service names it, a * too
     tokens = 0  # reserved
     cost = 0  # for the balance between replicas
     chain: PurseChain | None = None
@@ -147,7 +148,7 @@ class Course(ABC, Generic[A, S]):
     def take(self, purse: Purse, now: float) -> None:
         """Reserve it. What is not lent to this gateway yet is asked for; many may want the same, so more than
         once if need be."""
-        chain = self.chain = purse.chain(self.key, self.model, now)
+        chain = self.chain = purse.chain(self.key, self.model, now, self.named)
         taken = purse.take(chain, self.tokens, now)
         if type(taken) is PurseTaken:
             self.taken = taken
