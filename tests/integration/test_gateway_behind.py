@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from structlog.testing import capture_logs
@@ -22,7 +23,7 @@ from holdfast.gateway.borrow import Borrow
 from holdfast.gateway.counts import Counted, ModelCounted, ServiceCounted
 from holdfast.gateway.keeper import CannotListen, Keeper
 from holdfast.gateway.load import Load
-from holdfast.gateway.plane import Away, ControlPlane, Denied
+from holdfast.gateway.plane import Away, ControlPlane, Denied, Untrusted
 from holdfast.gateway.serve import gateway
 from holdfast.gateway.view import Change, View, together
 from holdfast.gateway.watch import Stopped, Watch
@@ -116,14 +117,37 @@ async def test_a_token_that_is_not_good_enough_is_told_apart_from_nobody_there(t
         reader = (await api.token(Role.READ))["authorization"].removeprefix("Bearer ")
         for token in ("", "wrong", reader):
             behind = Behind((api.plane.url,), token)
-            with pytest.raises(Denied):
+            with pytest.raises(Denied) as denied:
                 async with gateway(settings.Gateway(state=tmp_path, port=0, admin_port=0), behind):
                     pass
+            assert "{" not in str(denied.value), "it was shown as JSON, and cut off"
+            assert str(denied.value).endswith(")"), "with its hint"
+            assert "token" in str(denied.value)
     plane = ControlPlane((NOWHERE,))
     with pytest.raises(Away):
         await plane.view(5)
     with pytest.raises(Away):
         await plane.post("/v1/gateway/load", b"{}", 5)
+    await plane.close()
+
+
+@pytest.mark.parametrize(("token", "wrong"), [("", Untrusted), ("a-token", Away)])
+async def test_who_has_no_token_and_trusts_nobody_is_told_so_and_does_not_try_for_ever(
+    tmp_path: Path, token: str, wrong: type[Exception]
+) -> None:
+    """It may be between two certificates for whoever has a token: that is tried again."""
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+
+    plane = ControlPlane(("https://control.example:7700",), token)
+    plane._made = httpx.AsyncClient(transport=httpx.MockTransport(refuse))
+    with pytest.raises(wrong):
+        await plane.view(5)
+    if not token:
+        with pytest.raises(Untrusted) as untrusted:
+            await Watch(keeper_in(tmp_path)[0], plane).begin(asyncio.Event())
+        assert "--token-file" in untrusted.value.hint
     await plane.close()
 
 

@@ -20,7 +20,7 @@ from holdfast.adapters.clock import HostClock
 from holdfast.core.gateway.quota.broker import Ask, Broker
 from holdfast.core.gateway.quota.leader_broker import CLAMP_SHARE
 from holdfast.core.gateway.quota.lent import LAPSE_S as QUIET_S
-from holdfast.gateway import messages, settings, socket_file
+from holdfast.gateway import log_lines, messages, settings, socket_file
 from holdfast.gateway.budgets import Budgets
 from holdfast.gateway.counts import Counted, of_the_ended
 from holdfast.gateway.keyring import Keyring
@@ -195,6 +195,7 @@ class Keeper:
                 connections_per_address=wanted.connections_per_address,
                 trusted_proxies=wanted.trusted_proxies,
                 wall=self.wall(),
+                log_json=log_lines.are_json(),
             )
         )
         for scope, limits in self.limits.items():

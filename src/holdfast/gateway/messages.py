@@ -57,6 +57,7 @@ class Start(Message, frozen=True):
     connections_per_address: int = 1_000
     trusted_proxies: tuple[str, ...] = ()
     wall: Instant = 0  # by the keeper, which has looked at it for longer
+    log_json: bool = False  # as the keeper's own lines
 
 
 class Granted(Message, frozen=True):

@@ -30,6 +30,8 @@ SILENT_S = 6.0  # of a stream; something comes every two seconds
 WATCH = "/v1/gateway/watch"
 LARGEST = 256 << 20
 DENIED = (401, 403)
+SAID_MAX = 1_000
+NOT_TRUSTED = "CERTIFICATE_VERIFY_FAILED"
 # ValueError: it sent us to something that is no address
 TROUBLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError)
 CLOSED = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)  # it may have been idle for too long
@@ -52,6 +54,22 @@ class Impostor(Denied):
     """It is another than the one that our token is from, and gets nothing from us."""
 
     hint = "is this the control plane that the token is from? Behind a proxy that ends TLS: --ca FILE"
+
+
+class Untrusted(Denied):
+    """Nobody says whom to trust."""
+
+    hint = (
+        "give a token of the role gateway with --token-file (holdfast token create --role gateway): it says"
+        " whom to trust; or the certificate of the authority with --ca"
+    )
+
+
+class Problem(msgspec.Struct):
+    """What an answer says of itself (RFC 9457)."""
+
+    detail: str
+    hint: str = ""
 
 
 class ControlPlane:
@@ -137,7 +155,9 @@ class ControlPlane:
             ):
                 return _read(await response.aread(), View)
         except (*TROUBLE, TimeoutError) as error:
-            raise Away(_why(error)) from None
+            why = _why(error)
+            untrusted = NOT_TRUSTED in str(error) and not (self.token or self._ca or self._authority)
+            raise Untrusted(why) if untrusted else Away(why) from None
 
     async def views(self) -> AsyncIterator[View | Change]:
         """As it is, and as it changes; ends when whoever told it does not lead any more."""
@@ -235,7 +255,7 @@ class ControlPlane:
         if response.status_code < 300:
             return
         await response.aread()
-        why = f"it answers with status {response.status_code}: {response.text[:200]}"
+        why = f"it answers with status {response.status_code}: {_said(response)}"
         raise Denied(why) if response.status_code in DENIED else Away(why)
 
     def _headers(self, url: str) -> dict[str, str]:
@@ -243,6 +263,15 @@ class ControlPlane:
         if not self.token or (plain_now and not is_loopback(urlsplit(url).hostname or "")):
             return {}
         return {"authorization": f"Bearer {self.token}"}
+
+
+def _said(response: httpx.Response) -> str:
+    """Why, in words, and what helps."""
+    try:
+        problem = msgspec.json.decode(response.content, type=Problem)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return response.text[:SAID_MAX]
+    return (problem.detail + f" ({problem.hint})" * bool(problem.hint))[:SAID_MAX]
 
 
 def _read(data: bytes, kind: type[T]) -> T:
@@ -255,6 +284,6 @@ def _read(data: bytes, kind: type[T]) -> T:
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError | httpx.TimeoutException):
         return "it does not answer in time"
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+    if NOT_TRUSTED in str(error):
         return f"its certificate is not trusted (--ca FILE, or a token with its pin): {error}"
     return said_by_the_system(error) or str(error) or type(error).__name__

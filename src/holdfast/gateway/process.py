@@ -9,7 +9,7 @@ import ctypes
 import gc
 import sys
 
-from holdfast.gateway import native
+from holdfast.gateway import log_lines, native
 
 LARGE = 131_072  # bytes
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
@@ -20,6 +20,7 @@ async def main(path: str) -> None:
     from holdfast.gateway.worker import Worker
 
     link, start = await connect(path)
+    log_lines.set_up(as_json=start.log_json)
     worker = Worker(start, link, asyncio.get_running_loop())
     link.on_message = worker.told
     link.on_lost = worker.close

@@ -201,7 +201,7 @@ def _told(state: Path) -> Iterator[None]:
             [str(error)], "put it back from a copy, or move it away to begin without it", output.FAILED
         )
     except Denied as error:
-        output.fail([str(error)], error.hint, output.FAILED)
+        output.fail([str(error)], error.hint)
     except OSError as error:
         output.fail([f"{state} cannot be used: {error.strerror}"], "give another --dir", output.FAILED)
 
