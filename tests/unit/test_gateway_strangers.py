@@ -345,7 +345,12 @@ def test_a_listed_path_is_counted_as_a_request_for_a_model() -> None:
         b'"n":1000',
         b'"n":"1000","model":"toy"',
         b'"max_tokens":"9000"',
-        b'"prompt":[%s"a"]' % (b'"a",' * 2_000),
+        b'"prompt":[%s"a"]' % (b'"a",' * 500),
+        b'"text":[%s"a"]' % (b'"a",' * 500),
+        b'"text":"a","sampling_params":{"n":1000}',
+        b'"text":"a","sampling_params":{"max_new_tokens":"9000"}',
+        b'"text":["a","b"],"sampling_params":[{"n":1000},{}]',
+        b'"inputs":"a","parameters":{"max_new_tokens":-1}',
     ],
 )
 def test_what_says_how_much_may_come_is_read_on_a_listed_path_too(more: bytes) -> None:

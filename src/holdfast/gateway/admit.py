@@ -22,7 +22,7 @@ from holdfast.core.gateway.routing.prefix_affinity import blocks
 from holdfast.gateway import ask as asks
 from holdfast.gateway.paths import is_ambiguous, readings
 from holdfast.gateway.replies import Answer
-from holdfast.gateway.shapes import Ask, listed
+from holdfast.gateway.shapes import NONE, Ask, listed
 from holdfast.model.gateway import Key, fits, may_use
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _listed_wanted(exchange: "Exchange", service: "Service") -> None:
     try:
         ask = asks.read(exchange.body, named=False)
     except asks.NotReadable as error:
-        if error.param in asks.COUNTED:
+        if asks.is_counted(error.param):
             exchange.answer(Answer(400, "invalid_request", str(error), param=error.param))
             return
         ask = Ask()
@@ -219,8 +219,10 @@ def _reserved(exchange: "Exchange", ask: Ask) -> None:
     exchange.outputs = ask.outputs
     path = exchange.down.path
     exchange.most = ask.most if path != b"/v1/embeddings" else 0
-    several = listed(ask.prompt) if ask.prompt else 0
-    if ask.input and path != RESPONSES:  # there its parts are one prompt
+    several = 0
+    if ask.prompt is not NONE or ask.text is not NONE or ask.input_ids is not NONE:
+        several = listed(ask.prompt) + listed(ask.text) + listed(ask.input_ids)
+    if ask.input is not NONE and path != RESPONSES:  # there its parts are one prompt
         several += listed(ask.input)
     exchange.tokens = exchange.cost = worker.estimator.reserve(
         exchange.model,

@@ -11,10 +11,19 @@ from typing import Any
 
 import msgspec
 
-from holdfast.gateway.shapes import N_MAX, Ask
+from holdfast.gateway.shapes import N_MAX, NONE, Ask, outputs
 
 SHAPES = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings", b"/v1/responses"})
-COUNTED = frozenset({"n", "best_of", "prompt", "max_tokens", "max_completion_tokens", "max_output_tokens"})
+COUNTED = (
+    "n",
+    "best_of",
+    "prompt",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "sampling_params",
+    "parameters",
+)  # fields that say how much may come
 USAGE = b'"stream_options":{"include_usage":true}'
 USAGE_ALL_THE_TIME = b'"stream_options":{"include_usage":true,"continuous_usage_stats":true}'
 LENGTHS = ("max_tokens", "max_completion_tokens")
@@ -55,11 +64,31 @@ _content = msgspec.json.Decoder(str | list[msgspec.Raw] | None)
 _true, _false, _null = (msgspec.Raw(word) for word in (b"true", b"false", b"null"))
 
 
+def is_plain(ask: Ask) -> bool:
+    """Nothing in it could ask for several outputs: as nearly all are."""
+    return (
+        ask.n is None
+        and ask.best_of is None
+        and ask.prompt is NONE
+        and ask.prompt_embeds is NONE
+        and ask.text is NONE
+        and ask.input_ids is NONE
+        and ask.sampling_params is None
+        and ask.parameters is None
+    )
+
+
+def is_counted(param: str) -> bool:
+    """Is that a field, or a part of one, that says how much may come?"""
+    return param.partition(".")[0] in COUNTED
+
+
 def read(body: bytes, *, named: bool = True) -> Ask:
     """`named`: it must say which model it is for."""
     try:
         ask = _decoder.decode(body)
-        outputs = ask.outputs
+        plain = is_plain(ask)
+        ask.outputs = 1 if plain else outputs(ask)
     except msgspec.ValidationError as error:
         text = str(error)
         param = text.partition("`$.")[2].partition("`")[0]
@@ -70,10 +99,15 @@ def read(body: bytes, *, named: bool = True) -> Ask:
         raise NotReadable("the body is nested too deeply") from None
     if named and not ask.model:
         raise NotReadable("a model must be named", "model")
-    if outputs > N_MAX:
+    if ask.outputs > N_MAX:
         param = "n" if (ask.n or 1) > N_MAX or (ask.best_of or 1) > N_MAX else "prompt"
         raise NotReadable(f"at most {N_MAX} outputs at a time, of all prompts together", param)
-    if (ask.max_tokens or 0) < 0 or (ask.max_completion_tokens or 0) < 0 or (ask.max_output_tokens or 0) < 0:
+    if (
+        (ask.max_tokens or 0) < 0
+        or (ask.max_completion_tokens or 0) < 0
+        or (ask.max_output_tokens or 0) < 0
+        or (not plain and ask.least < 0)
+    ):
         raise NotReadable("expected a number of tokens, not less than 0", "max_tokens")
     return ask
 

@@ -15,6 +15,15 @@ class StreamOptions(msgspec.Struct):
     continuous_usage_stats: bool | None = None
 
 
+class Sampling(msgspec.Struct):
+    """Where other APIs say it, on paths that are listed (`/generate` of SGLang, and of TGI)."""
+
+    max_new_tokens: int | None = None
+    max_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+
+
 class Ask(msgspec.Struct):
     model: str = ""
     stream: bool | None = None
@@ -27,17 +36,11 @@ class Ask(msgspec.Struct):
     prompt: msgspec.Raw = NONE
     prompt_embeds: msgspec.Raw = NONE
     input: msgspec.Raw = NONE
-
-    @property
-    def outputs(self) -> int:
-        """Of all prompts together: each is answered as often as is wanted. To search by beams is to make as
-        many as `n`."""
-        found = 1
-        if self.n is not None or self.best_of is not None:
-            found = max(1, self.n or 1, self.best_of or 1)
-        if self.prompt or self.prompt_embeds:
-            found *= max(1, prompts(self.prompt) + prompts(self.prompt_embeds))
-        return found
+    text: msgspec.Raw = NONE
+    input_ids: msgspec.Raw = NONE
+    sampling_params: Sampling | None = None
+    parameters: Sampling | None = None
+    outputs: int = msgspec.field(default=1, name=" outputs")  # counted by whoever reads it
 
     @property
     def most(self) -> int | None:
@@ -47,7 +50,30 @@ class Ask(msgspec.Struct):
         for other in (self.max_completion_tokens, self.max_output_tokens):
             if other and (most is None or other > most):
                 most = other
+        if self.sampling_params is not None or self.parameters is not None:
+            for said in (self.sampling_params, self.parameters):
+                if said is not None:
+                    most = max(most or 0, said.max_new_tokens or 0, said.max_tokens or 0) or None
         return most
+
+    @property
+    def least(self) -> int:
+        """Of the lengths that it names in its parts."""
+        named: list[int | None] = [0]
+        for said in (self.sampling_params, self.parameters):
+            if said is not None:
+                named += [said.max_new_tokens, said.max_tokens]
+        return min(each or 0 for each in named)
+
+
+def outputs(ask: Ask) -> int:
+    """Of all prompts together: each is answered as often as is wanted. To search by beams is to make as many
+    as `n`."""
+    found = max(1, ask.n or 1, ask.best_of or 1)
+    for said in (ask.sampling_params, ask.parameters):
+        if said is not None:
+            found = max(found, said.n or 1, said.best_of or 1)
+    return found * max(1, sum(map(prompts, (ask.prompt, ask.prompt_embeds, ask.text, ask.input_ids))))
 
 
 # what is more than its fields is not built: a list may have millions
@@ -61,7 +87,7 @@ def prompts(said: msgspec.Raw) -> int:
     """How many there are in what a request has for `prompt`, as far as that is at most so many as may be: a
     list of texts, or of lists of tokens, is several; a list of tokens is one."""
     view = memoryview(said)
-    if len(view) == 0 or said == b"null":
+    if len(view) == 0 or view[0] in b"n{":  # null, or a name for one that is stored elsewhere
         return 0
     if view[0] != ord("["):
         return 1
