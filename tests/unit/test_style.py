@@ -28,7 +28,7 @@ CROWDED = {
     "agent": 40,
     "api": 31,
     "control": 28,
-    "gateway": 44,
+    "gateway": 45,
     "model": 28,
 }
 THEORY_LINES_MIN = 3
