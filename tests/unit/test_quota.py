@@ -6,15 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core.explain import pending
-from holdfast.core.placement import preempt
+from holdfast.core.placement import placement, preempt
 from holdfast.core.placement.placement import Ask, Spot
+from holdfast.core.plan.draft import Draft
 from holdfast.core.plan.project_quota import Quotas, share_of
+from holdfast.core.workloads import schedule
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.project import Project
+from holdfast.model.replica import Phase
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.model.verdict import Level
-from holdfast.model.workload import Job, Mix, Service, Sweep, Training, Workload
+from holdfast.model.workload import Job, Mix, Restart, Service, Sweep, Training, Workload
 from tests.build import needs, resources
 from tests.play import BIG, Play, offer
 
@@ -401,3 +404,52 @@ def test_what_its_quota_keeps_waiting_holds_up_nobody_of_lower_priority(quota: d
     play.apply(service("other", 1, project="sound", cpu=1))
     play.settle()
     assert len(play.running("other")) == 1
+
+
+def test_what_waits_for_a_quota_is_not_walked_through_in_each_turn() -> None:
+    play = fleet(1)
+    limited(play, cpu_milli=4_000)
+    play.apply(service("web", 500))
+    play.obey()
+    assert len(play.running("web")) == 2
+    play.apply(service("other", 1, project="default"))
+    play.obey()
+    play.end(*play.running("other"), ev.Ended.FAILED)
+    draft = Draft(play.world, play.now)
+    assert play.world.agenda.room_freed
+    assert len(schedule.worth_a_look(draft, play.world.workloads["web"])) == 0
+    play.end(next(iter(play.running("web"))), ev.Ended.FAILED)
+    assert len(schedule.worth_a_look(Draft(play.world, play.now), play.world.workloads["web"])) == 499
+    play.later(MINUTE)
+    play.obey()
+    assert len(play.running("web")) == 2, "what was freed is taken"
+
+
+def test_a_seat_that_failed_too_often_beyond_a_full_quota_is_given_up() -> None:
+    play = fleet(1)
+    limited(play, cpu_milli=2_000)
+    play.apply(replace(service("web", 50), restart=Restart(limit=1)))
+    play.obey()
+    play.end(next(iter(play.running("web"))), ev.Ended.FAILED)
+    limited(play, cpu_milli=1_000)
+    play.later(HOUR)
+    assert play.slot("web/0").phase is Phase.FAILED
+
+
+def test_one_seat_for_which_there_is_no_node_says_it_for_others_like_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = fleet(2)
+    limited(play, nodes=1)
+    asked, place = [0], placement.place
+
+    def counted(*given: Any) -> list[Spot]:
+        asked[0] += 1
+        return place(*given)
+
+    monkeypatch.setattr(placement, "place", counted)
+    play.apply(service("web", 300))
+    play.turn()
+    play.turn()
+    assert len(play.running("web")) == 4
+    assert asked[0] < 20

@@ -3,13 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
+from holdfast.core.check import inconsistencies
+from holdfast.core.state import index
+from holdfast.core.workloads import slots
 from holdfast.model import action as do
 from holdfast.model import event as ev
 from holdfast.model.event import Ended
-from holdfast.model.replica import Phase, State
+from holdfast.model.plan import SEATS_AT_ONCE
+from holdfast.model.replica import Phase, Slot, State
 from holdfast.model.units import HOUR, MINUTE
 from holdfast.model.verdict import Level
 from holdfast.model.workload import Job, Service, Shape, Sweep, Training, Workload
+from holdfast.model.world import World
 from tests.build import needs
 from tests.play import Play, of
 
@@ -234,3 +239,50 @@ def test_the_standby_of_a_job_goes_when_the_job_is_done() -> None:
     play.obey()
     assert play.running("j") == {}
     assert [slot.phase for slot in play.world.slots.values()] == [Phase.DONE]
+
+
+def seating(play: Play) -> int:
+    return sum(isinstance(action, do.SEATING) for action in play.turn())
+
+
+def test_a_turn_makes_so_many_seats_of_all_workloads_together_and_the_small_have_theirs_at_once() -> None:
+    play = fixed()
+    many = [workload(f"big-{number}", Service(3 * SEATS_AT_ONCE)) for number in range(3)]
+    play.apply(*many, workload("web", Service(5)))
+    assert SEATS_AT_ONCE / 2 < seating(play) <= SEATS_AT_ONCE
+    assert len(play.world.of_workload["web"]) == 5
+    assert 0 < len(play.world.of_workload["big-0"]) < SEATS_AT_ONCE / 2
+    turns = 1
+    while len(play.world.slots) < 9 * SEATS_AT_ONCE + 5:
+        assert seating(play) <= SEATS_AT_ONCE
+        turns += 1
+    assert turns <= 14, "the shares of those that want no more go to the others"
+    for each in many:
+        delete(play, each.name)
+    while len(play.world.slots) > 5:
+        assert 0 < seating(play) <= SEATS_AT_ONCE
+    assert inconsistencies(play.world) == []
+
+
+def test_what_runs_in_seats_that_are_not_wanted_is_stopped_at_once_however_many_there_are() -> None:
+    play = fixed("a", "b")
+    play.apply(workload("web", Service(2 * SEATS_AT_ONCE)))
+    play.obey()
+    there = play.running("web")
+    assert len(there) > 1
+    delete(play, "web")
+    stopped = {action.replica for action in play.turn() if isinstance(action, do.StopReplica)}
+    assert stopped == set(there)
+
+
+@pytest.mark.parametrize(
+    ("there", "count", "as_wanted"),
+    [([0, 1, 2], 3, True), ([], 0, True), ([0, 2], 2, False), ([0, 1, 3], 3, False), ([0, 1, 2], 2, False)],
+)
+def test_by_their_number_and_sum_it_is_seen_whether_seats_are_as_wanted(
+    there: list[int], count: int, as_wanted: bool
+) -> None:
+    world = World()
+    for number in there:
+        index.put_slot(world, Slot(f"w/{number}", "w", number))
+    assert slots.is_as_wanted(world, workload("w", Service(count))) is as_wanted

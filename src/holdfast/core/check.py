@@ -21,7 +21,7 @@ from holdfast.model.node import COMING, JOINED, Fencing, NodeState
 from holdfast.model.place import Level as Domain
 from holdfast.model.plan import Plan, Refusal
 from holdfast.model.project import Project
-from holdfast.model.replica import LIVE, Phase, Replica, Role, State
+from holdfast.model.replica import LIVE, Phase, Replica, Role, State, line_of
 from holdfast.model.room import Room
 from holdfast.model.units import HOUR, Instant
 from holdfast.model.verdict import Level, Said, Word
@@ -418,6 +418,7 @@ def inconsistencies(world: World) -> list[str]:
     return [
         *found,
         *_replica_troubles(world),
+        *_line_troubles(world),
         *_gang_troubles(world),
         *_room_troubles(world),
         *_order_troubles(world),
@@ -446,6 +447,12 @@ def derived(world: World) -> dict[str, Groups | set[str] | Counter[str]]:
         "held": _groups((replica.workload, replica.slot) for replica in replicas),
         "undone": _groups((slot.workload, slot.id) for slot in undone),
         "struck": _groups((slot.workload, slot.id) for slot in struck if slot.down_since),
+        "warm": _groups(
+            (replica.workload, replica.id)
+            for replica in replicas
+            if replica.role is Role.STANDBY and replica.state is State.READY
+        ),
+        "closed": _groups((slot.workload, slot.id) for slot in slots if slot.phase is Phase.CLOSED),
         "lost": {replica.id for replica in replicas if replica.state is State.LOST},
         "stopping": {replica.id for replica in replicas if replica.state is State.STOPPING},
         "outdated": {
@@ -490,6 +497,15 @@ def _order_troubles(world: World) -> list[str]:
         expected.setdefault(workload.priority, set()).add(workload.name)
     found = {priority: set(names) for priority, names in world.of_priority.items()}
     return [] if found == expected else ["the index of_priority disagrees with the workloads"]
+
+
+def _line_troubles(world: World) -> list[str]:
+    expected: dict[str, tuple[int, int]] = {}
+    for slot in world.slots.values():
+        line = line_of(slot.workload, slot.role)
+        count, total = expected.get(line, (0, 0))
+        expected[line] = count + 1, total + slot.index
+    return [] if world.numbered == expected else ["the index numbered disagrees with the slots"]
 
 
 def _market_troubles(world: World) -> list[str]:

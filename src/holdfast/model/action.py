@@ -251,3 +251,4 @@ Action = (
 )
 
 DISRUPTIVE = (TerminateNode, DrainNode, ResetNode)
+SEATING = (AddSlot, CloseSlot, RemoveSlot)  # of which a plan has so many

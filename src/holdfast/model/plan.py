@@ -5,6 +5,9 @@ import msgspec
 from holdfast.model.action import Action
 from holdfast.model.units import Instant
 
+SEATS_AT_ONCE = (
+    2_000  # made, closed and removed by one plan, of all workloads together: a turn must stay short
+)
 AGAIN = "again."  # before the name of a node: the id of an action that a new leader repeats
 
 

@@ -76,7 +76,12 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 def slot_id(workload: str, index: int, role: Role = Role.ACTIVE) -> str:
-    return f"{workload}/{'s' if role is Role.STANDBY else ''}{index}"
+    return f"{line_of(workload, role)}{index}"
+
+
+def line_of(workload: str, role: Role) -> str:
+    """What the names of its slots of this role begin with."""
+    return f"{workload}/s" if role is Role.STANDBY else f"{workload}/"
 
 
 def replica_id(slot: str, epoch: int) -> str:

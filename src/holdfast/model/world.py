@@ -113,6 +113,11 @@ class World:
         self.scaled: Names = {}  # workloads that grow and shrink with their load
         self.fronted: Names = {}  # services that gateways lead to
         self.held: dict[str, Names] = {}  # workload -> slots in which a replica is, or may be
+        self.warm: dict[str, Names] = {}  # workload -> standby replicas that are ready
+        self.closed: dict[str, Names] = {}  # workload -> slots that are not wanted any more
+        self.numbered: dict[
+            str, tuple[int, int]
+        ] = {}  # "web/", "web/s" -> how many slots, sum of their indexes
         self.struck: dict[str, Names] = {}  # workload -> active slots that are down and were not stopped
         self.undone: dict[str, Names] = {}  # workload -> active slots that are not done
         self.lost: Names = {}  # replicas in state LOST

@@ -140,7 +140,8 @@ def _seats(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool)
         return
     admitted = draft.quotas.admit(workload, left)
     if len(admitted) < len(left):
-        beyond = [slot for slot in left if slot not in admitted]
+        ids = {slot.id for slot in admitted}
+        beyond = [slot for slot in left if slot.id not in ids]
         yield Waiting(_ids(beyond), (draft.quotas.why(workload),), (_larger_quota(workload),))
         left = admitted
         if not left:
@@ -155,7 +156,8 @@ def _seats(draft: Draft, workload: Workload, empty: list[Slot], *, advise: bool)
     quota = draft.quotas.of(workload)
     by_node = quota is not None and quota.by_node
     moving = [slot for slot in left if by_node and draft.quotas.counted(slot.id)]
-    for slots in (moving, [slot for slot in left if slot not in moving]):
+    ids = {slot.id for slot in moving}
+    for slots in (moving, [slot for slot in left if slot.id not in ids]):
         if slots:
             again, moves = any(slot.epoch for slot in slots), slots is moving
             ask = ask_for(draft, workload, min(len(slots), most), (), again=again, moves=moves)

@@ -7,6 +7,7 @@ already fills. The world itself is not touched; `fold.accept` does that, once, w
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -20,9 +21,9 @@ from holdfast.model.course import Way
 from holdfast.model.lease import surely_over
 from holdfast.model.node import Node
 from holdfast.model.offer_table import Table
-from holdfast.model.plan import Held
+from holdfast.model.plan import SEATS_AT_ONCE, Held
 from holdfast.model.pool import Offer, Pool
-from holdfast.model.replica import LIVE, Replica, Role, Slot, State, replica_id
+from holdfast.model.replica import LIVE, Replica, Slot, replica_id
 from holdfast.model.room import Room
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level
@@ -63,6 +64,9 @@ class Draft:
         self.held: list[Held] = []
         self.unmet: list[Unmet] = []
         self.filled: dict[str, str] = {}  # slot -> node, by this plan
+        self._by_workload: dict[str, list[str]] = {}  # of its first `_sorted` slots
+        self._sorted = 0
+        self.seats_left = SEATS_AT_ONCE
         self.ended: dict[str, None] = {}  # replicas stopped, promoted or declared gone by this plan
         self.proven: dict[str, None] = {}  # those declared gone
         self.reopened: dict[str, None] = {}  # nodes that this plan gives back to work
@@ -107,6 +111,8 @@ class Draft:
 
     def add(self, action: do.Action) -> None:
         self.actions.append(action)
+        if isinstance(action, do.SEATING):
+            self.seats_left -= 1
         if isinstance(action, CLOSING) and action.node in self.room.row:
             self.room.open[self.room.row[action.node]] = False
         elif isinstance(action, do.UncordonNode):
@@ -201,6 +207,18 @@ class Draft:
         names.update({slots[slot].workload: None for slot in self.look["slot"] if slot in slots})
         return names
 
+    def changed_of(self, workload: str) -> list[str]:
+        """Its seats that are to be looked at themselves."""
+        return self._changed.get(workload, [])
+
+    @cached_property
+    def _changed(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for slot in self.look["slot"]:
+            if slot in self.world.slots:
+                found.setdefault(self.world.slots[slot].workload, []).append(slot)
+        return found
+
     @property
     def leaving(self) -> bool:
         """Is room being made? A stop on a node that does not hear us makes none for now."""
@@ -218,10 +236,16 @@ class Draft:
     def copies_at(self, workload: str) -> tuple[str, ...]:
         """Nodes that hold (or by this plan will hold) copies of the workload: the spread counts them."""
         world = self.world
-        slots = world.of_workload.get(workload, {})
-        held = [world.replicas[name] for slot in slots for name in world.of_slot[slot]]
+        held = [world.replicas[name] for slot in world.held.get(workload, ()) for name in world.of_slot[slot]]
         nodes = [r.node for r in held if r.state in LIVE and r.id not in self.ended]
-        return (*nodes, *(node for slot in slots if (node := self.filled.get(slot))))
+        return (*nodes, *(node for slot in self._filled_of(workload) if (node := self.filled[slot])))
+
+    def _filled_of(self, workload: str) -> list[str]:
+        """Of `filled`, those of one workload; it only grows, and is sorted as it does."""
+        for slot in islice(self.filled, self._sorted, None):
+            self._by_workload.setdefault(self.world.slots[slot].workload, []).append(slot)
+        self._sorted = len(self.filled)
+        return self._by_workload.get(workload, [])
 
     def standby_of(self, workload: str) -> Replica | None:
         """The warm replica of this workload that was ready first."""
@@ -231,11 +255,9 @@ class Draft:
         """Warm replicas of this workload that only need promotion, those that were ready first in front."""
         ready = [
             replica
-            for slot_id in self.world.of_workload.get(workload, ())
-            if self.world.slots[slot_id].role is Role.STANDBY
-            for replica in (self.world.replicas[name] for name in self.world.of_slot[slot_id])
-            if replica.state is State.READY
-            and replica.id not in self.ended
+            for replica in (self.world.replicas[name] for name in self.world.warm.get(workload, ()))
+            if replica.id not in self.ended
+            and replica.slot in self.world.slots
             and self.world.nodes[replica.node].verdict.level is Level.ALIVE
         ]
         return sorted(ready, key=lambda replica: (replica.ready_at, replica.id))

@@ -191,7 +191,7 @@ class Quotas:
         money and its nodes last for, since each may bring it to one more."""
         lasts = self.by_money(workload, len(slots))
         most = min(lasts, self.new_nodes(workload) or lasts)
-        new = [slot.id for slot in slots if not self.counted(slot.id)][most:]
+        new = {*[slot.id for slot in slots if not self.counted(slot.id)][most:]}
         return [slot for slot in slots if slot.id not in new]
 
     def _least(self, workload: Workload) -> MicroUsd:
@@ -254,6 +254,10 @@ class Quotas:
                 break
             found.append(spot)
         return found
+
+    def is_full(self, workload: Workload) -> bool:
+        """No seat of it can be filled in which nothing is, on whatever node."""
+        return self.of(workload) is not None and bool(self.why(workload))
 
     # in words
 

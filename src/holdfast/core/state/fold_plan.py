@@ -22,7 +22,7 @@ from holdfast.core.state.fold_nodes import alive, healthy
 from holdfast.core.state.fold_replicas import new_set, slot_down, wake_dependants
 from holdfast.model import action as do
 from holdfast.model.node import Node, NodeState, Repair, Step
-from holdfast.model.plan import Plan
+from holdfast.model.plan import SEATS_AT_ONCE, Plan
 from holdfast.model.replica import Phase, Replica, Role, Slot, State
 from holdfast.model.units import Instant
 from holdfast.model.verdict import Peers, Said, Word
@@ -40,6 +40,11 @@ def accept(world: World, plan: Plan) -> None:
     if "opened" in fleet or ("spread" in fleet and len(plan.actions) >= policy.parts_max):
         world.agenda.at(index.part_at(world, plan.at), "fleet", "spread")
     world.plans = plan.number
+    if sum(isinstance(action, do.SEATING) for action in plan.actions) >= SEATS_AT_ONCE:
+        seated = {_whose(world, action) for action in plan.actions if isinstance(action, do.SEATING)}
+        for name in look["workload"]:  # others may have had no share: they come first in the next turn
+            if name not in seated:
+                world.agenda.note("workload", name)
     for action in plan.actions:
         _accept(world, action, plan.at)
     for held in plan.held:
@@ -49,6 +54,10 @@ def accept(world: World, plan: Plan) -> None:
             if node is not None:
                 index.put_node(world, replace(node, retry_at=again))
             world.agenda.at(again, "node", held.action.node)
+
+
+def _whose(world: World, seating: do.AddSlot | do.CloseSlot | do.RemoveSlot) -> str:
+    return seating.workload if isinstance(seating, do.AddSlot) else world.slots[seating.slot].workload
 
 
 def _accept(world: World, action: do.Action, at: Instant) -> None:

@@ -11,7 +11,7 @@ from holdfast.model.market import OfferRecord
 from holdfast.model.node import COMING, JOINED, Node, NodeState
 from holdfast.model.place import Level
 from holdfast.model.pool import Offer
-from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State
+from holdfast.model.replica import LIVE, Phase, Replica, Role, Slot, State, line_of
 from holdfast.model.units import NEVER, Instant
 from holdfast.model.verdict import Level as Belief
 from holdfast.model.workload import Workload
@@ -112,6 +112,8 @@ def _keep_room(world: World, node: Node) -> None:
 
 
 def put_slot(world: World, slot: Slot) -> None:
+    if slot.id not in world.slots:
+        _number(world, slot, 1)
     world.slots[slot.id] = slot
     world.of_workload.setdefault(slot.workload, {})[slot.id] = None
     world.of_slot.setdefault(slot.id, {})
@@ -120,6 +122,8 @@ def put_slot(world: World, slot: Slot) -> None:
     _keep(world.undone.setdefault(slot.workload, {}), slot.id, undone)
     struck = slot.role is Role.ACTIVE and slot.phase is Phase.OPEN and slot.struck and slot.down_since > 0
     _keep(world.struck.setdefault(slot.workload, {}), slot.id, struck)
+    if slot.phase is Phase.CLOSED or slot.workload in world.closed:
+        _keep_of(world.closed, slot.workload, slot.id, slot.phase is Phase.CLOSED)
     world.agenda.note("slot", slot.id)
     if slot.retry_at:
         world.agenda.at(slot.retry_at, "slot", slot.id)
@@ -127,6 +131,8 @@ def put_slot(world: World, slot: Slot) -> None:
 
 def drop_slot(world: World, slot_id: str) -> None:
     slot = world.slots.pop(slot_id)
+    _number(world, slot, -1)
+    _keep_of(world.closed, slot.workload, slot_id, False)
     world.of_workload[slot.workload].pop(slot_id, None)
     world.waiting.get(slot.workload, {}).pop(slot_id, None)
     world.undone.get(slot.workload, {}).pop(slot_id, None)
@@ -134,6 +140,15 @@ def drop_slot(world: World, slot_id: str) -> None:
     if not world.of_slot[slot_id]:
         del world.of_slot[slot_id]
     world.agenda.note("workload", slot.workload)
+
+
+def _number(world: World, slot: Slot, by: int) -> None:
+    line = line_of(slot.workload, slot.role)
+    count, total = world.numbered.get(line, (0, 0))
+    if count + by:
+        world.numbered[line] = count + by, total + by * slot.index
+    else:
+        del world.numbered[line]
 
 
 def keep_waiting(world: World, slot: Slot) -> None:
@@ -162,6 +177,9 @@ def put_replica(world: World, replica: Replica) -> None:
     _keep(world.lost, replica.id, replica.state is State.LOST)
     _keep(world.stopping, replica.id, replica.state is State.STOPPING)
     _keep_outdated(world, replica)
+    warm = replica.role is Role.STANDBY and replica.state is State.READY
+    if warm or replica.workload in world.warm:
+        _keep_of(world.warm, replica.workload, replica.id, warm)
     _slot_changed(world, replica.slot, replica.workload)
     match replica.state:
         case State.PLACED | State.STARTING:
@@ -199,6 +217,7 @@ def drop_replica(world: World, replica_id: str) -> Replica:
     world.lost.pop(replica_id, None)
     world.stopping.pop(replica_id, None)
     world.outdated.pop(replica_id, None)
+    _keep_of(world.warm, replica.workload, replica_id, False)
     row = world.room.row.get(replica.node)
     if row is not None:
         world.room.give(row, replica.needs, replica.devices)
@@ -227,6 +246,16 @@ def _keep(names: dict[str, None], name: str, keep: bool) -> None:
         names[name] = None
     else:
         names.pop(name, None)
+
+
+def _keep_of(groups: dict[str, dict[str, None]], group: str, name: str, keep: bool) -> None:
+    """Groups that have nothing are not there."""
+    if keep:
+        groups.setdefault(group, {})[name] = None
+    elif group in groups:
+        groups[group].pop(name, None)
+        if not groups[group]:
+            del groups[group]
 
 
 def look_at_all(world: World) -> None:

@@ -45,7 +45,7 @@ ROWLESS = COMING | {NodeState.TERMINATING}  # no row is given to a node in these
 
 # Indexes whose order is history. That of the others follows from the order of the entries.
 LINES = ("lost", "stopping", "outdated", "draining", "cordoned", "doubtful")
-LINES_BY_NAME = ("waiting", "held", "of_slot", "struck")
+LINES_BY_NAME = ("waiting", "held", "of_slot", "struck", "warm", "closed")
 
 Numbered = list[tuple[str, tuple[str, ...]]]  # what an `Interned` holds, from number 0 on
 

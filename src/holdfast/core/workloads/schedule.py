@@ -13,6 +13,7 @@ or the node is broken.
 Gangs have a module of their own.
 """
 
+from collections.abc import Collection
 from itertools import islice
 
 from msgspec.structs import replace
@@ -67,7 +68,7 @@ def _fill(draft: Draft, workload: Workload) -> None:
     blocked: list[str] = []
     exclusive, gang_seats = workload.exclusive, isinstance(workload.shape, Training)
     at_most = allowed(world, workload)
-    for slot_id in world.waiting.get(workload.name, ()):
+    for slot_id in worth_a_look(draft, workload):
         slot = world.slots[slot_id]
         if slot_id in draft.filled or (gang_seats and slot.role is Role.ACTIVE):
             continue
@@ -87,6 +88,17 @@ def _fill(draft: Draft, workload: Workload) -> None:
         _place(draft, workload, ready)
     if blocked and draft.quotas.new_nodes(workload, blocked[0]) != 0:
         draft.unmet.append(Unmet(workload, len(blocked), moves=True))
+
+
+def worth_a_look(draft: Draft, workload: Workload) -> Collection[str]:
+    """Its empty seats; where the quota has no room for one more, those of them that changed, and those in
+    which something still is: what only waits for the quota must not be walked through in every turn."""
+    waiting = draft.world.waiting.get(workload.name, {})
+    held, changed = draft.world.held.get(workload.name, {}), draft.changed_of(workload.name)
+    unaccounted = workload.exclusive and draft.now < draft.unaccounted_until
+    if unaccounted or len(held) + len(changed) >= len(waiting) or not draft.quotas.is_full(workload):
+        return waiting
+    return [slot for slot in dict.fromkeys((*held, *changed)) if slot in waiting]
 
 
 def allowed(world: World, workload: Workload) -> int:
@@ -122,7 +134,13 @@ def _place(draft: Draft, workload: Workload, ready: list[Slot]) -> None:
     easy = [slot for slot in ready if not (slot.failures and slot.last_node)]
     quota = draft.quotas.of(workload)
     batches = [[slot] for slot in easy] if quota is not None and quota.by_node else [easy]
-    left = [slot for batch in batches if batch for slot in _place_together(draft, workload, batch, ())]
+    left, vain = list[Slot](), set[tuple[bool, bool]]()
+    for batch in (batch for batch in batches if batch):
+        alike = bool(batch[0].epoch), draft.quotas.counted(batch[0].id)
+        unplaced = batch if alike in vain else _place_together(draft, workload, batch, ())
+        if unplaced:  # nor is there room for others like it
+            vain.add(alike)
+        left += unplaced
     for slot in wary:
         unplaced = _place_together(draft, workload, [slot], (slot.last_node,))
         left += _place_together(draft, workload, [slot], ()) if unplaced else []

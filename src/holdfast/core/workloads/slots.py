@@ -5,11 +5,18 @@ those, numbered from zero; a slot that is no longer wanted is emptied and then r
 A workload that is paused or deleted keeps nothing running; one that waits for others (`after`) gets its seats
 when they are done, or ready if they are services.
 
+A turn must stay short, however much is wanted: so many seats are made, closed and removed in one, of all
+workloads together, and those that are looked at in it have equal shares of that. So a workload of five seats
+has them at once beside one of a hundred thousand. What is over follows in the next turns (`fold.accept` notes
+it). What is stopped is stopped at once. Whether a workload has just the seats that it wants is seen by their
+number and the sum of their indexes, without a walk.
+
 A service with an availability target does not say how many: `redundancy` does, from measured failure rates
 and prices, when the workload changes and every few minutes, as the rates are measured.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 
 from msgspec.structs import replace
@@ -17,26 +24,26 @@ from msgspec.structs import replace
 from holdfast.core.plan.draft import Draft
 from holdfast.core.workloads import redundancy_inputs
 from holdfast.model import action as do
-from holdfast.model.replica import LIVE, Phase, Role, State, slot_id
+from holdfast.model.replica import LIVE, Phase, Role, Slot, State, line_of, slot_id
 from holdfast.model.scale import Scale
 from holdfast.model.workload import Service, Sweep, Workload, standbys, wanted
 from holdfast.model.world import World
-
-SEATS_AT_ONCE = 2_000  # of one workload in one turn, which must stay short; the rest follow in the next ones
 
 
 def update(draft: Draft) -> None:
     names = dict.fromkeys(draft.look["workload"])
     if "balance" in draft.look["fleet"]:  # rates are measured all the time: is it still enough, or too much?
         names.update(draft.world.promised)
-    for name in names:
+    for number, name in enumerate(names):
         workload = draft.world.workloads.get(name)
+        share = -(-draft.seats_left // (len(names) - number))
         if workload is None:
-            _clear(draft, name, "the workload was deleted", remove=True)
+            slots = draft.world.of_workload.get(name, ())
+            _empty(draft, name, slots, lambda slot: True, share, "the workload was deleted")
         elif workload.paused:
-            _clear(draft, name, "the workload is paused", remove=False)
+            _stop(draft, _held(draft.world, name), workload, "the workload is paused")
         elif may_start(draft.world, workload):
-            _match(draft, *sized(draft, workload))
+            _match(draft, *sized(draft, workload), share)
 
 
 def sized(draft: Draft, workload: Workload) -> tuple[Workload, str]:
@@ -75,29 +82,52 @@ def settled(world: World, name: str) -> bool:
         return False
     if not isinstance(other.shape, Service):
         return bool(slots) and not world.undone[name]
-    actives = [world.slots[slot] for slot in slots if world.slots[slot].role is Role.ACTIVE]
-    return bool(actives) and all(not slot.down_since for slot in actives)
+    if world.numbered.get(line_of(name, Role.ACTIVE)) is None:
+        return False
+    return all(
+        world.slots[slot].role is not Role.ACTIVE or not world.slots[slot].down_since for slot in slots
+    )
 
 
-def _match(draft: Draft, workload: Workload, because: str) -> None:
-    world = draft.world
-    have = world.of_workload.get(workload.name, {})
+def _match(draft: Draft, workload: Workload, because: str, share: int) -> None:
+    """`share`: so many seats may change."""
+    world, name = draft.world, workload.name
+    have = world.of_workload.get(name, {})
+    if is_as_wanted(world, workload):
+        return
+    before = draft.seats_left
     if _may_add(world, workload, have):
-        for role, number, count in islice(_missing(workload, have), SEATS_AT_ONCE):
-            slot = slot_id(workload.name, number, role)
-            why = f"{workload.name} wants {count} {role}{because}"
-            draft.add(do.AddSlot(slot=slot, workload=workload.name, index=number, role=role, why=why))
-    for slot_name in reversed(list(have)):
-        held = world.slots[slot_name]
-        limit = wanted(workload) if held.role is Role.ACTIVE else standbys(workload)
-        finished = held.role is Role.STANDBY and not _is_service(workload) and settled(world, workload.name)
-        if held.index >= limit or finished or held.phase is Phase.CLOSED:
-            _empty(draft, slot_name, workload, f"not wanted any more{because}")
+        for role, number, count in islice(_missing(world, workload, have), share):
+            slot = slot_id(name, number, role)
+            why = f"{name} wants {count} {role}{because}"
+            draft.add(do.AddSlot(slot=slot, workload=name, index=number, role=role, why=why))
+
+    left, leaves = share - (before - draft.seats_left), partial(_leaves, world, workload)
+    _empty(draft, name, reversed(have), leaves, left, f"not wanted any more{because}")
 
 
-def _missing(workload: Workload, have: dict[str, None]) -> Iterator[tuple[Role, int, int]]:
+def is_as_wanted(world: World, workload: Workload) -> bool:
+    """Its seats are those that it wants: numbered from zero, none too few or too many, none closed. So many
+    different numbers have a sum that small only if none is left out."""
+    name, service = workload.name, _is_service(workload)
     for role, count in ((Role.ACTIVE, wanted(workload)), (Role.STANDBY, standbys(workload))):
-        for number in range(count):
+        if world.numbered.get(line_of(name, role), (0, 0)) != (count, count * (count - 1) // 2):
+            return False
+    finished = bool(standbys(workload)) and not service and settled(world, name)
+    return name not in world.closed and not finished
+
+
+def _leaves(world: World, workload: Workload, slot: Slot) -> bool:
+    limit = wanted(workload) if slot.role is Role.ACTIVE else standbys(workload)
+    finished = slot.role is Role.STANDBY and not _is_service(workload) and settled(world, workload.name)
+    return slot.index >= limit or finished or slot.phase is Phase.CLOSED
+
+
+def _missing(world: World, workload: Workload, have: dict[str, None]) -> Iterator[tuple[Role, int, int]]:
+    for role, count in ((Role.ACTIVE, wanted(workload)), (Role.STANDBY, standbys(workload))):
+        there, total = world.numbered.get(line_of(workload.name, role), (0, 0))
+        whole = total == there * (there - 1) // 2  # from zero on, without a gap
+        for number in range(there if whole else 0, count):
             if slot_id(workload.name, number, role) not in have:
                 yield role, number, count
 
@@ -114,23 +144,44 @@ def _is_service(workload: Workload) -> bool:
     return isinstance(workload.shape, Service)
 
 
-def _clear(draft: Draft, name: str, why: str, *, remove: bool) -> None:
-    for slot in list(draft.world.of_workload.get(name, {})):
-        _empty(draft, slot, draft.world.workloads.get(name), why, remove=remove)
+def _held(world: World, name: str) -> list[str]:
+    """Its seats in which something is, in their order."""
+    held = [world.slots[slot] for slot in world.held.get(name, ()) if slot in world.slots]
+    return [slot.id for slot in sorted(held, key=lambda slot: (slot.role is Role.STANDBY, slot.index))]
 
 
-def _empty(draft: Draft, slot: str, workload: Workload | None, why: str, *, remove: bool = True) -> None:
-    """Stops what is in the slot; removes the slot when nothing is left that could run."""
+def _empty(
+    draft: Draft, name: str, slots: Iterable[str], leaves: Callable[[Slot], bool], share: int, why: str
+) -> None:
+    """Removes the seats that leave, as soon as nothing is left in them that could run, a share of them in
+    this turn; what is in them is stopped now, in all of them."""
+    world, workload = draft.world, draft.world.workloads.get(name)
+    least = draft.seats_left - share
+    for slot in slots:
+        if draft.seats_left <= least:
+            break
+        if leaves(world.slots[slot]):
+            _remove(draft, world.slots[slot], workload, why)
+    else:
+        return
+    _stop(draft, (slot for slot in _held(world, name) if leaves(world.slots[slot])), workload, why)
+
+
+def _remove(draft: Draft, slot: Slot, workload: Workload | None, why: str) -> None:
     world = draft.world
-    if remove and world.slots[slot].phase is not Phase.CLOSED:
-        draft.add(do.CloseSlot(slot=slot, why=why))
-        draft.filled[slot] = ""  # nothing else may fill it in this plan
-    for name in world.of_slot.get(slot, ()):
-        if world.replicas[name].state in LIVE:
-            draft.stop(world.replicas[name], workload, why)
-    lost_only = all(
-        world.replicas[name].state is State.LOST and not world.replicas[name].exclusive
-        for name in world.of_slot.get(slot, ())
-    )
-    if remove and lost_only and world.slots[slot].phase is Phase.CLOSED:
-        draft.add(do.RemoveSlot(slot=slot, why=why))
+    if slot.phase is not Phase.CLOSED:
+        draft.add(do.CloseSlot(slot=slot.id, why=why))
+        draft.filled[slot.id] = ""  # nothing else may fill it in this plan
+    _stop(draft, (slot.id,), workload, why)
+    copies = [world.replicas[name] for name in world.of_slot.get(slot.id, ())]
+    lost_only = all(copy.state is State.LOST and not copy.exclusive for copy in copies)
+    if lost_only and slot.phase is Phase.CLOSED:
+        draft.add(do.RemoveSlot(slot=slot.id, why=why))
+
+
+def _stop(draft: Draft, slots: Iterable[str], workload: Workload | None, why: str) -> None:
+    world = draft.world
+    for slot in slots:
+        for name in world.of_slot.get(slot, ()):
+            if world.replicas[name].state in LIVE:
+                draft.stop(world.replicas[name], workload, why)
