@@ -10,7 +10,12 @@ from holdfast.api.app import ROUTERS
 from holdfast.api.gate import Open
 from holdfast.api.problems import Refused
 from holdfast.api.projects import Projects
-from holdfast.model.workload import Service, Workload
+from holdfast.core.state import index
+from holdfast.core.workloads import ceilings
+from holdfast.model.project import Project
+from holdfast.model.replica import Slot
+from holdfast.model.resources import Resources
+from holdfast.model.workload import Needs, Service, Sweep, Workload
 from holdfast.model.world import World
 from holdfast.ports.registry import Role, Token
 from holdfast.wire.identity import hashed
@@ -277,3 +282,71 @@ async def test_a_project_pushes_out_others_no_further_than_its_priority() -> Non
         await apply(api, MINE.replace("replicas: 1", "replicas: 2") + "priority: 10\n", vision)
         (shown,) = await api.get("/v1/projects", headers=vision)
         assert shown["priority_max"] == 5
+
+
+def services(count: int, replicas: int, first: int = 0) -> str:
+    made = (f"kind: service\nname: s{first + n}\nreplicas: {replicas}\ncommand: [x]\n" for n in range(count))
+    return "---\n".join(made)
+
+
+async def test_what_would_bring_a_project_over_its_ceiling_is_refused_and_nothing_of_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ceilings, "USUAL", ceilings.Ceiling(40, 5))
+    async with served("n1", access=Access()) as api:
+        admin, vision = await api.token(Role.ADMIN), await member(api, "vision")
+        problem = await apply(api, services(2, 30), vision, 409)
+        assert problem["detail"] == "project vision would have 60 slots, and may have 40"
+        assert "kind: project, name: vision, replicas" in problem["hint"]
+        answered(await api.client.post("/v1/plan", content=services(2, 30), headers={**YAML, **vision}), 409)
+        assert not api.plane.world.workloads
+        await apply(api, services(2, 18), vision)
+        await api.post("/v1/workloads/s0/scale", {"count": 23}, 409, headers=vision)
+        scaled = f"{services(1, 1)}scale: {{max: 30, per_replica: {{queue: 2}}}}\n"
+        await apply(api, scaled, vision, 409)
+        problem = await apply(api, services(4, 1, first=2), vision, 409)
+        assert problem["detail"] == "project vision would have 6 workloads, and may have 5"
+        await api.post("/v1/workloads/s0/scale", {"count": 17}, headers=vision)
+        await apply(api, "kind: project\nname: vision\nreplicas: 10\nworkloads: 1\n", admin)
+        await api.post("/v1/workloads/s0/scale", {"count": 16}, headers=vision)
+        for order in ("pause", "resume", "restart"):
+            await api.post(f"/v1/workloads/s0/{order}", headers=vision)
+        await apply(api, services(1, 17), vision, 409)
+        (found,) = [one for one in await api.get("/v1/projects", headers=vision) if one["name"] == "vision"]
+        assert (found["replicas"], found["replicas_max"], found["workloads_max"]) == (34, 10, 1)
+
+
+async def test_seats_of_what_was_deleted_count_until_they_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ceilings, "USUAL", ceilings.Ceiling(40, 5))
+    async with served(access=Access()) as api:
+        vision, world = await member(api, "vision"), api.plane.world
+        world.project_of = {"left": "vision"}
+        for number in range(30):
+            index.put_slot(world, Slot(f"left/{number}", "left", number))
+        assert ceilings.Taken(world).seats["vision"] == 30
+        await apply(api, services(1, 20), vision, 409)
+        world.agenda.note("workload", "left")
+        await until(lambda: not world.slots)
+        await apply(api, services(1, 20), vision)
+
+
+async def test_the_fleet_has_a_ceiling_too_and_other_projects_have_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ceilings, "USUAL", ceilings.Ceiling(40, 5))
+    monkeypatch.setattr(ceilings, "FLEET", ceilings.Ceiling(70, 100))
+    async with served(access=Access()) as api:
+        vision, sound = await member(api, "vision"), await member(api, "sound")
+        await apply(api, services(1, 40), vision)
+        problem = await apply(api, services(1, 40, first=1), sound, 409)
+        assert problem["detail"] == "the fleet would have 80 slots, and may have 70"
+        await apply(api, services(1, 30, first=1), sound)
+
+
+def test_one_sweep_of_as_many_tasks_as_there_may_be_has_room_in_the_default_project() -> None:
+    sweeps = [Workload(name, Sweep(100_000), Needs(Resources())) for name in ("one", "two")]
+    ceilings.check(World(), sweeps[:1], {})
+    with pytest.raises(ceilings.TooMany):
+        ceilings.check(World(), sweeps, {})
+    most = Project("default", replicas=250_000)
+    ceilings.check(World(), sweeps, {"default": most})

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.adapters.clock import HostClock
 from holdfast.adapters.providers.join import JoinProvider
+from holdfast.control import follow
 from holdfast.control import term as term_module
 from holdfast.control.enrol import Enrolment
 from holdfast.control.metrics import Metrics
@@ -278,6 +280,26 @@ async def test_a_follower_whose_place_in_the_journal_was_pruned_begins_with_the_
             await until(lambda: follower.length == leader.length)
             assert follower.ready
             assert set(follower.world.workloads) == {"job-0", "job-1", "job-2"}
+
+
+async def test_a_long_journal_is_read_beside_other_work_and_nobody_is_shown_half_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow, "FOLD_S", 0.0)
+    store = SimStore(HostClock().monotonic)
+    held = await store.lead("cp-0", "http://cp-0", 60_000)
+    begins = ev.LeaderChanged(at=1, leader="cp-0", generation=held.generation)
+    jobs = [ev.WorkloadApplied(at=2, workload=Workload(f"job-{n}", Job())) for n in range(500)]
+    await store.append(held.generation, 0, (begins, *jobs))
+    await store.resign("cp-0", held.generation)
+    others, shown = 0, set[int]()
+    async with World(store).plane() as plane:
+        while not plane.leading:
+            others += 1
+            shown.add(len(plane.world.workloads))
+            await asyncio.sleep(0)
+        assert others > 500, "between two entries others have their turn"
+        assert shown <= {0, 500}
 
 
 def test_a_suspect_that_is_gone_is_not_kept_in_mind() -> None:

@@ -408,6 +408,9 @@ DAMAGE: dict[str, Callable[[World], object]] = {
     "held: one too many": lambda w: w.held.update(many={"many/0": None}),
     "held: one too few": lambda w: w.held["web"].clear(),
     "undone": lambda w: w.undone["web"].clear(),
+    "warm": lambda w: w.warm.update(web={"web/0.1": None}),
+    "closed": lambda w: w.closed.update(web={"web/0": None}),
+    "numbered": lambda w: w.numbered.update({"web/": (1, 5)}),
     "lost: one too many": lambda w: w.lost.update({"web/0.1": None}),
     "lost: one too few": lambda w: w.replicas.update(
         {"web/0.1": replace(w.replicas["web/0.1"], state=State.LOST)}

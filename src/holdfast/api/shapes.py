@@ -299,6 +299,9 @@ class Project(Shape, frozen=True, gc=False):
     gpu_milli_max: int | None = None
     month_micro_usd_max: Annotated[int | None, Meta(description="of 730 such hours")] = None
     priority_max: Annotated[int | None, Meta(description="of its workloads")] = None
+    replicas: Annotated[int, Meta(description="slots, at the most that its workloads may come to")] = 0
+    replicas_max: Annotated[int, Meta(description="more are refused when they are applied")] = 0
+    workloads_max: Annotated[int, Meta(description="more are refused when they are applied")] = 0
 
 
 class Audited(Shape, frozen=True, gc=False):

@@ -6,7 +6,6 @@ asks for thousands asks in parts (`reads.in_parts`). Between two parts the world
 has gone meanwhile is None here and left out there.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -19,6 +18,7 @@ from holdfast.core.explain.scaling import scale_of
 from holdfast.core.health import brake
 from holdfast.core.health.detect import Senses
 from holdfast.core.plan.project_quota import Quotas
+from holdfast.core.workloads import ceilings
 from holdfast.core.workloads.apply import kind
 from holdfast.model import place, pool, replica, resources, told, workload
 from holdfast.model.money import Budget
@@ -239,14 +239,14 @@ def replicas_named(world: World, workload_name: str, node_name: str) -> list[str
 
 def projects_of(world: World, only: str) -> Iterator[shapes.Project]:
     """`only` this one, or all."""
-    workloads = Counter(it.project for it in world.workloads.values())
-    quotas = Quotas(world)
-    for name in sorted({*workloads, *world.projects}):
+    taken, quotas = ceilings.Taken(world), Quotas(world)
+    for name in sorted({*taken.workloads, *world.projects}):
         if only in ("", name):
             used, quota = quotas.used(name), world.projects.get(name, Project(name))
+            may = ceilings.of_project(quota)
             yield shapes.Project(
                 name=name,
-                workloads=workloads[name],
+                workloads=taken.workloads[name],
                 nodes=len(used.nodes),
                 cpu_milli=used.cpu_milli,
                 memory_mib=used.memory_mib,
@@ -258,6 +258,9 @@ def projects_of(world: World, only: str) -> Iterator[shapes.Project]:
                 gpu_milli_max=quota.gpu_milli,
                 month_micro_usd_max=quota.month_micro_usd,
                 priority_max=quota.priority,
+                replicas=taken.seats[name],
+                replicas_max=may.seats,
+                workloads_max=may.workloads,
             )
 
 

@@ -28,8 +28,8 @@ from holdfast.core.explain.scaling import scale_of
 from holdfast.core.gateway.routing import route_claims
 from holdfast.core.scaling.load_signals import SOURCES_MAX, true
 from holdfast.core.workloads import apply as workload_apply
-from holdfast.core.workloads import dependencies, differences
-from holdfast.files.workload.workload_file import Wanted, documents
+from holdfast.core.workloads import ceilings, dependencies, differences
+from holdfast.files.workload import Wanted, documents
 from holdfast.model.event import (
     Event,
     PolicyApplied,
@@ -188,6 +188,8 @@ def _changes(edge: Edge, wanted: list[Wanted], actor: str = "") -> Iterator[Chan
     if problems := list(islice(taken, PROBLEMS_MAX)):
         hint = "nothing was changed; take other names, or ask an admin whose they are"
         raise Refused(409, "gateways lead this to another project", hint, problems=problems)
+    limits = {each.name: each for each in wanted if isinstance(each, Project)}
+    ceilings.check(world, workloads, {**world.projects, **limits})
     for each in wanted:
         match each:
             case Workload():
@@ -333,6 +335,7 @@ async def changed(
     async with edge.writing:
         old = edge.own.workload(name)
         new = change(old)
+        ceilings.check(edge.plane.world, [new], edge.plane.world.projects)
         done = _revised(old, old if new == old else new, edge.plane.now(), actor, note)
         if done.event is not None:
             await edge.tell(done.event)

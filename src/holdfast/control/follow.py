@@ -1,20 +1,30 @@
 """The world as it stands in the journal, read again and again: what a control plane shows while another
 leads, and what it begins with when it leads itself.
+
+A long journal takes its time, in which others must have their turns: agents are heard, probes are answered,
+and a leadership is renewed. So folding pauses every few milliseconds, between two entries. A snapshot is read
+on a thread: nobody else knows it yet.
 """
 
+import asyncio
 import contextlib
 import gc
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 
 import structlog
 
 from holdfast.core.state import fold, snapshot
+from holdfast.model.event import Event
 from holdfast.model.plan import Plan
 from holdfast.model.units import Instant
 from holdfast.model.world import World
 from holdfast.ports.store import Store
 
 BATCH = 5_000  # entries read at once
+FOLD_S = 0.02  # at a stretch
+
+Entry = Event | Plan
 
 log = structlog.get_logger("holdfast.follow")
 
@@ -55,7 +65,8 @@ class Follower:
         while (found := await self.store.latest(before)) is not None and found.length:
             try:
                 with no_collecting():
-                    self.world, self.length = snapshot.load(found.body), found.length
+                    world = await asyncio.to_thread(snapshot.load, found.body)
+                self.world, self.length = world, found.length
             except snapshot.UnknownSnapshot as error:
                 log.warning("a snapshot cannot be read", length=found.length, why=str(error))
                 before = found.length
@@ -71,11 +82,19 @@ class Follower:
         while True:
             with no_collecting():
                 entries = await self.store.read(self.length, BATCH)
-                for entry in entries:
-                    fold.apply(self.world, entry)
-                    self.anew = self.anew and not isinstance(entry, Plan)
-                    self.last_at = max(self.last_at, entry.at)
-            self.length += len(entries)
+                await self._fold(entries)
             found = found or bool(entries)
             if len(entries) < BATCH:
                 return found
+
+    async def _fold(self, entries: Iterable[Entry]) -> None:
+        """Entry by entry, so that whoever looks meanwhile, or ends it, finds the world as long as it says."""
+        until = time.perf_counter() + FOLD_S
+        for entry in entries:
+            fold.apply(self.world, entry)
+            self.length += 1
+            self.anew = self.anew and not isinstance(entry, Plan)
+            self.last_at = max(self.last_at, entry.at)
+            if time.perf_counter() >= until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + FOLD_S

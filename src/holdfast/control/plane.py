@@ -116,7 +116,7 @@ class Plane:
         self._behind = behind
         if behind is not None:
             self.hub.claims.highest = behind.generation
-        self._follower = Follower(store)
+        self._follower, self._reader = Follower(store), Follower(store)
         self._fresh = False  # has the follower read anything yet?
         self._caught_up_at: Instant = 0  # by the monotonic clock
         self._seen: Millis | None = None  # how far the leader's instants are from that clock, as we watched,
@@ -480,13 +480,15 @@ class Plane:
 
     async def _catch_up(self) -> None:
         asked_at, before = self.clock.monotonic(), self._follower.length
+        follower = self._follower if self._fresh else self._reader
         if not self._fresh:
-            await self._follower.begin()
+            await follower.begin()
         try:
-            await self._follower.catch_up()
+            await follower.catch_up()
         except NotFound:  # we were away for so long that what comes next is no longer kept
-            await self._follower.begin()
-            await self._follower.catch_up()
+            await follower.begin()
+            await follower.catch_up()
+        self._follower = follower  # nobody is shown a journal of which half is read
         if self._fresh and self._follower.length > before:  # after we looked last, the newest was written
             self._seen = self._follower.last_at - self._caught_up_at
             self._least = self._follower.last_at - self.clock.monotonic()
@@ -498,7 +500,8 @@ class Plane:
         await self._catch_up()
         if self._follower.world.leader.generation == held.generation and not self._ours(held):
             raise Lost(f"another control plane is called {self.name} too, and leads: give one another --name")
-        follower, self._follower, self._fresh = self._follower, Follower(self.store), False
+        follower, self._fresh = self._follower, False
+        self._follower, self._reader = Follower(self.store), Follower(self.store)
         settle()
         before, era, monotonic = follower.world.leader, self.clock.era(), self.clock.monotonic()
         begins = accounts.begins_at(before, era, monotonic, self._least, follower.last_at)

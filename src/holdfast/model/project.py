@@ -17,6 +17,9 @@ class Project(msgspec.Struct, frozen=True):
     gpu_milli: int | None = None
     month_micro_usd: MicroUsd | None = None  # at what they cost an hour, for HOURS_OF_A_MONTH
     priority: int | None = None  # the highest of its workloads: the higher push out those of others
+    # these two are of what is wanted, whether it runs or waits; None: as `core.workloads.ceilings` says
+    replicas: int | None = None  # slots of all its workloads, at the most that they may come to
+    workloads: int | None = None
 
     @property
     def limited(self) -> bool:

@@ -101,7 +101,9 @@ class World:
         self.drawn: dict[str, int] = {}  # of budgets: by scope
         self.tranches: dict[str, Tranche] = {}  # of limits a minute: by counter; of others nothing is lent
         self.tranches_of = 0  # the generation that last said so
-        # indexes
+        self._make_indexes()
+
+    def _make_indexes(self) -> None:
         self.on_node: dict[str, Names] = {}  # replicas
         self.of_slot: dict[str, Names] = {}  # replicas
         self.of_workload: dict[str, Names] = {}  # slots

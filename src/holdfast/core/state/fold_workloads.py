@@ -71,16 +71,18 @@ def limited(world: World, project: Project) -> None:
 
 def _note_project(world: World, workload: Workload) -> None:
     """Whose a name is stays known when its workload is gone: its last lines of history are that project's. Of
-    names that are gone so many are kept, the latest."""
+    names that are gone, with all their replicas, so many are kept, the latest."""
     name, known = workload.name, world.project_of
     if known.get(name, DEFAULT_PROJECT) == workload.project:
         return
-    known = {other: project for other, project in known.items() if other != name}
+    known = known.copy()
+    known.pop(name, None)
     if workload.project != DEFAULT_PROJECT:
         known[name] = workload.project
-    gone = [other for other in known if other not in world.workloads]
-    for other in gone[: max(0, len(gone) - GONE_KEPT)]:
-        del known[other]
+    if len(known) > GONE_KEPT:
+        gone = [other for other in known if other not in world.workloads and not world.held.get(other)]
+        for other in gone[: max(0, len(gone) - GONE_KEPT)]:
+            del known[other]
     world.project_of = known
 
 

@@ -77,7 +77,17 @@ def explicit_offer(pool: PoolFields, offer: OfferForm) -> Offer:
 
 
 def project(form: ProjectFields) -> Project:
-    return Project(form.name, form.nodes, form.cpus, form.memory, form.gpus, form.month, form.priority)
+    return Project(
+        form.name,
+        form.nodes,
+        form.cpus,
+        form.memory,
+        form.gpus,
+        form.month,
+        form.priority,
+        form.replicas,
+        form.workloads,
+    )
 
 
 def workload(

@@ -131,6 +131,14 @@ class ProjectFields(Strict):
         description="the highest that its workloads may have, since the higher may push out those of other "
         "projects; no limit",
     )
+    replicas: Annotated[int | None, whole(0, 250_000, 20_000)] = Field(
+        None,
+        description="of all its workloads, whether they run or wait: copies, standbys, tasks of sweeps, the "
+        "`max` of a scale; more is refused when it is applied; 20,000, of the project `default` 150,000",
+    )
+    workloads: Annotated[int | None, whole(0, 10_000, 1_000)] = Field(
+        None, description="more are refused when they are applied; 1,000, of the project `default` 5,000"
+    )
 
 
 class WorkloadFields(Strict):

@@ -125,7 +125,11 @@ The quota of a project; it takes an admin. Each slot of its workloads counts onc
 the last is gone, so a failover or a rolling update needs no room in the quota. What is beyond it waits:
 `holdfast explain workload NAME` and `plan` say so. It preempts nobody, and no node is launched for it. Where
 `month` is given, a node is launched only if the whole of it is within what is left. A quota that is made
-smaller stops nothing. Applied without limits, the project has no quota."""
+smaller stops nothing. Applied without limits, the project has no quota.
+
+`replicas` and `workloads` are of what is wanted, whether it runs or waits: what would bring the project over
+them is refused when it is applied or scaled, and in a dry run. All projects together may have 250,000 slots
+and 10,000 workloads. `holdfast projects --json` says how many there are, and how many there may be."""
 
 
 def page() -> str:
