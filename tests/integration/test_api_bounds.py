@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
+from collections.abc import Awaitable
 from contextlib import closing
 from typing import Any
 
@@ -11,7 +13,10 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from holdfast.api import access, gate, streams, token_limits, writes
+from holdfast.api import access, gate, history, reads, streams, token_limits, writes
+from holdfast.api import edge as edge_module
+from holdfast.api.loop_time import LoopTime
+from holdfast.api.problems import Refused
 from holdfast.api.token_limits import TokenLimits
 from holdfast.control import front
 from holdfast.ports.errors import Unreachable
@@ -207,7 +212,10 @@ async def begun(house: Served, open: contextlib.AsyncExitStack, path: str, heade
     await until(lambda: house.edge.streams.open > before)
 
 
-async def test_a_token_that_asks_too_often_waits_and_another_does_not() -> None:
+async def test_a_token_that_asks_too_often_waits_and_another_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(token_limits, "LOOP_SHARE", 1e9)
     async with served(access=access.Access(), limits=TokenLimits(requests_per_s=2.0)) as house:
         house.edge.rates._clock = lambda: 0.0
         reader, other = await house.token(Role.READ), await house.token(Role.OPERATOR)
@@ -223,6 +231,7 @@ async def test_a_token_that_asks_too_often_waits_and_another_does_not() -> None:
 
 async def test_a_long_list_counts_for_more_than_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_limits, "ENTRIES", 1)
+    monkeypatch.setattr(token_limits, "LOOP_SHARE", 1e9)
     async with served("n1", "n2", "n3", access=access.Access()) as house:
         house.edge.rates._clock = lambda: 0.0
         reader = await house.token(Role.READ)
@@ -261,6 +270,110 @@ async def test_an_answer_that_nobody_takes_is_held_until_its_client_is_let_go() 
     with pytest.raises(TimeoutError):
         await gate.Held(Stuck(), lambda: given_back.append("it"))({}, nothing, nothing)
     assert given_back == ["it"]
+
+
+async def test_a_token_pays_for_the_time_in_which_its_requests_held_the_loop() -> None:
+    async def busy(waits: asyncio.Future[int]) -> int:
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            pass
+        with pytest.raises(ValueError, match="told"):
+            await waits
+        return 7
+
+    waits: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    held = LoopTime(busy(waits))
+    running = asyncio.ensure_future(awaited(held))
+    await asyncio.sleep(0.3)
+    waits.set_exception(ValueError("told"))
+    assert await running == 7
+    assert 0.05 <= held.seconds < 0.25, "what it waited for is not counted"
+    cancelled = LoopTime(asyncio.sleep(60))
+    running = asyncio.ensure_future(awaited(cancelled))
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    rates, who = token_limits.Rates(100.0, clock=lambda: 0.0), access.Admitted(Role.READ, "", "t")
+    rates.take(who)
+    rates.held(who, 0.001)
+    assert rates._used["t"][0] == 1.0, "most requests count for one"
+    rates.held(who, 6.0 * token_limits.LOOP_SHARE)
+    with pytest.raises(Refused):
+        rates.take(who)
+    rates.take(access.Admitted(Role.READ, "", "another"))
+
+
+async def awaited(of: Awaitable[Any]) -> Any:
+    return await of
+
+
+async def test_a_large_workload_is_explained_beside_other_work_and_not_anew_for_everybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(history, "AT_ONCE", 1)
+    go_on, made = threading.Event(), [0]
+    explain = history._explanation
+
+    def slow(*given: Any) -> Any:
+        made[0] += 1
+        assert go_on.wait(PATIENCE_S)
+        return explain(*given)
+
+    monkeypatch.setattr(history, "_explanation", slow)
+    async with served("n1") as house:
+        await house.apply(WEB)
+        await until(lambda: len(house.plane.world.replicas) == 2)
+        length = house.plane.length
+        asked = [asyncio.ensure_future(house.get("/v1/explain/workload?name=web")) for _ in range(5)]
+        await until(lambda: made[0] == 1)
+        await house.get("/v1/status")
+        monkeypatch.setattr(edge_module.Lately, "KEPT_S", PATIENCE_S)
+        go_on.set()
+        found = await asyncio.gather(*asked)
+        assert all("web: " in one["summary"] for one in found)
+        assert made[0] == 1 or house.plane.length != length, "nothing has changed"
+
+
+async def test_reading_a_file_does_not_wait_for_a_dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, begun = threading.Event(), threading.Event()
+
+    def slow(*_: Any) -> Any:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        raise LookupError("enough")
+
+    monkeypatch.setattr(writes, "preview", slow)
+    async with served("n1") as house:
+        dry = asyncio.ensure_future(house.client.post("/v1/plan", content=WEB, headers=YAML))
+        await until(begun.is_set)
+        await house.apply(WEB)
+        go_on.set()
+        answered(await dry, 500)
+
+
+async def test_a_dry_run_ends_when_its_time_is_up_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "DRY_RUN_S", 0.0)
+    async with served("n1") as house:
+        found = answered(await house.client.post("/v1/plan", content=WEB, headers=YAML), 200)
+        assert any("it is too much for a dry run, which ended early" in text for text in found["pending"])
+        assert found["changes"] == ["service web: would be created"]
+
+
+async def test_the_seats_of_a_large_workload_are_shown_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "SEATS_MAX", 4)
+    async with served() as house:
+        await house.apply("kind: sweep\nname: sw\ntasks: 10\ncommand: [x]\n")
+        await until(lambda: len(house.plane.world.slots) == 10)
+        assert len((await house.get("/v1/workloads/sw"))["seats"]) == 4
+        shown, after = list[str](), ""
+        while seats := (await house.get("/v1/workloads/sw", params={"after": after}))["seats"]:
+            assert len(seats) <= 4
+            shown += [seat["slot"] for seat in seats]
+            after = shown[-1]
+        assert shown == [f"sw/{number}" for number in range(10)]
+        monkeypatch.setattr(reads, "SEATS_MAX", 100)
+        assert len((await house.get("/v1/workloads/sw"))["seats"]) == 10
 
 
 def test_what_tokens_have_asked_is_remembered_within_bounds() -> None:

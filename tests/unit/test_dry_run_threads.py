@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.api.access import Access, Admitted
-from holdfast.api.edge import Edge, on_a_thread
+from holdfast.api.edge import Edge, Lane, on_a_thread
 from holdfast.ports.registry import Role
 
 PATIENCE_S = 60.0
@@ -73,9 +73,9 @@ async def test_many_dry_runs_of_one_token_hold_up_that_of_another_by_one() -> No
 
         return make
 
-    greedy = [asyncio.ensure_future(of("greedy").think(noting("greedy"))) for _ in range(20)]
+    greedy = [asyncio.ensure_future(of("greedy").think(noting("greedy"), Lane.DRY)) for _ in range(20)]
     await asyncio.sleep(0)
-    other = asyncio.ensure_future(of("other").think(noting("other")))
+    other = asyncio.ensure_future(of("other").think(noting("other"), Lane.DRY))
     await asyncio.gather(other, *greedy)
     assert order.index("other") <= 2
     assert len(order) == 21

@@ -414,7 +414,7 @@ def test_what_waits_for_a_quota_is_not_walked_through_in_each_turn() -> None:
     assert len(play.running("web")) == 2
     play.apply(service("other", 1, project="default"))
     play.obey()
-    play.end(*play.running("other"), ev.Ended.FAILED)
+    play.end(next(iter(play.running("other"))), ev.Ended.FAILED)
     draft = Draft(play.world, play.now)
     assert play.world.agenda.room_freed
     assert len(schedule.worth_a_look(draft, play.world.workloads["web"])) == 0

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from holdfast.api import shapes
-from holdfast.api.edge import ThisEdge, give
+from holdfast.api.edge import Lane, ThisEdge, give
 from holdfast.api.gate import Read
 from holdfast.api.problems import unknown
 from holdfast.api.reads import Filter
@@ -47,7 +47,7 @@ async def capacity(edge: ThisEdge, level: Over = "zone", domain: Filter = "") ->
             raise unknown(level, domain, names)
         return partial(report, twin(world), Level(level), named, edge.plane.now())
 
-    return give(await edge.think(run))
+    return give(await edge.think(run, Lane.DRY))
 
 
 def report(world: World, level: Level, domains: list[str], now: Instant) -> shapes.Capacity:

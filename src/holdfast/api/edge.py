@@ -4,8 +4,12 @@ import asyncio
 import concurrent.futures
 import copy
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from enum import Enum
+from functools import partial
 from typing import Annotated, Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -30,6 +34,33 @@ from holdfast.ports.registry import Role
 T = TypeVar("T")
 
 _encode = msgspec.json.Encoder().encode
+
+
+class Lane(Enum):
+    """What waits for one another when it is thought about."""
+
+    FILES = "files"  # which every apply reads
+    DRY = "dry runs"
+    WHY = "explanations"
+
+
+class Lately:
+    """What was found out a moment ago and takes its time. It is good while the journal is as long (the key
+    says so), for a moment: then back-offs and leases have run on."""
+
+    KEPT, KEPT_S = 64, 1.0
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], tuple[float, Any]] = OrderedDict()
+
+    def get(self, key: tuple[object, ...]) -> Any:
+        until, found = self._known.get(key, (0.0, None))
+        return found if time.monotonic() < until else None
+
+    def put(self, key: tuple[object, ...], found: object) -> None:
+        self._known[key] = time.monotonic() + self.KEPT_S, found
+        if len(self._known) > self.KEPT:
+            self._known.popitem(last=False)
 
 
 class Writing:
@@ -80,8 +111,9 @@ class Edge:
         self.streams = Streams(limits.streams)
         self.fronts = Fronts(plane.hub.enrolment.gateway_secret)
         self.writing = Writing(plane)
-        self._thinking = asyncio.Lock()
-        self._thinking_of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by token
+        self._thinking = {lane: asyncio.Lock() for lane in Lane}
+        self._thinking_of: WeakValueDictionary[tuple[Lane, str], asyncio.Lock] = WeakValueDictionary()
+        self.lately = Lately()
 
     @property
     def own(self) -> Projects:
@@ -104,23 +136,24 @@ class Edge:
             return event
         return replace(event, actor=self.who.name, actor_id=self.who.token, origin=self.who.origin)
 
-    async def think(self, make: Callable[[], Callable[[], T]]) -> T:
+    async def think(self, make: Callable[[], Callable[[], T]], lane: "Lane") -> T:
         """Does what `make` returns on another thread. Reading files and dry runs take seconds of a processor
         when they are large: one at a time, also when whoever asked has given up, for a thread cannot be
-        ended. Each token waits for itself first, so a hundred dry runs of one hold up another's by one.
+        ended; what is asked for in haste does not wait for what is not. Each token waits for itself first, so
+        a hundred dry runs of one hold up another's by one.
         `make` runs here, where nobody writes the world meanwhile, when its turn has come. Nothing comes of it
         but an answer, so a control plane that ends does not wait for it."""
-        own = self._thinking_of.setdefault(self.who.token, asyncio.Lock())
+        own = self._thinking_of.setdefault((lane, self.who.token), asyncio.Lock())
         async with own:
             async with AsyncExitStack() as turn:
-                await turn.enter_async_context(self._thinking)
+                await turn.enter_async_context(self._thinking[lane])
                 done = on_a_thread(make())
-                done.add_done_callback(self._thought)
+                done.add_done_callback(partial(self._thought, lane))
                 turn.pop_all()  # it is over when the thread is
             return await asyncio.shield(done)
 
-    def _thought(self, done: "asyncio.Future[Any]") -> None:
-        self._thinking.release()
+    def _thought(self, lane: "Lane", done: "asyncio.Future[Any]") -> None:
+        self._thinking[lane].release()
         if not done.cancelled():
             done.exception()  # whoever asked was told, or has left
 

@@ -25,6 +25,7 @@ from starlette.types import Message, Receive, Scope, Send
 from holdfast.api import problems, projects
 from holdfast.api.access import Admitted, Forbidden
 from holdfast.api.edge import Edge, edge_of
+from holdfast.api.loop_time import LoopTime
 from holdfast.api.problems import Refused
 from holdfast.api.streams import Stream
 from holdfast.control.plane import NotLeading, Plane
@@ -79,7 +80,11 @@ class Open(APIRoute):
             request.state.lapsed = partial(edge.access.lapsed, request, registry)
             with contextlib.ExitStack() as place:
                 place.enter_context(edge.rates.place(admitted))
-                response = await self._answered(request, handler, edge)
+                held = LoopTime(self._answered(request, handler, edge))
+                try:
+                    response = await held
+                finally:
+                    edge.rates.held(admitted, held.seconds)
                 if not isinstance(response, Stream):  # they have a bound of their own
                     return Held(response, place.pop_all().close)
                 return response

@@ -7,8 +7,9 @@ whoever comes back with the last id it saw gets every line once, wherever it was
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from itertools import chain, groupby
 from typing import Annotated, NamedTuple
 
@@ -18,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api import shapes, views
-from holdfast.api.edge import Edge, ThisEdge, Whoever, give
+from holdfast.api.edge import Edge, Lane, ThisEdge, Whoever, give
 from holdfast.api.gate import Read
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.projects import TOKEN, Projects
@@ -27,6 +28,7 @@ from holdfast.api.said import gives
 from holdfast.api.streams import Stream
 from holdfast.control.plane import Plane
 from holdfast.core.explain import explain, offer_list
+from holdfast.core.explain.dry_run import twin
 from holdfast.core.explain.history import workload_of
 from holdfast.core.health.detect import Senses
 from holdfast.core.scaling.demand import Ears
@@ -38,6 +40,7 @@ SSE = "text/event-stream"
 KEEP_ALIVE_S = 10.0
 AGAIN_S = 1.0
 LINES_AT_ONCE = 500
+AT_ONCE = 1_000  # seats and nodes, of which an explanation is made without a thread
 LIMIT_MAX = 1_000
 TOLD_MAX = 20  # lines of history in an explanation
 SEQ_MAX = 1 << 53
@@ -175,7 +178,7 @@ async def explained(edge: ThisEdge, kind: Kind, name: Annotated[str, Query(max_l
     told = await _told(plane, kind, name, own.project)
     known = _known(world, kind)
     if _is_visible(own, name) and any(name in names for names in known):
-        found = _explanation(plane, world, senses, ears, kind, name)
+        found = await _explained(edge, world, senses, ears, kind, name)
     elif told:
         found = explain.Explanation(f"{name} is gone: {told[-1].text}", (), ())
     else:
@@ -191,6 +194,35 @@ async def explained(edge: ThisEdge, kind: Kind, name: Annotated[str, Query(max_l
             mix=views.mix(found.mix),
         )
     )
+
+
+async def _explained(
+    edge: Edge, world: World, senses: Senses | None, ears: Ears | None, kind: Kind, name: str
+) -> explain.Explanation:
+    """Small ones at once. Of a large workload, or in a large fleet, on a thread, and kept for a moment."""
+    plane, workload = edge.plane, name if kind is Kind.WORKLOAD else workload_of(name)
+    size = len(world.of_workload.get(workload, ())) + len(world.nodes)
+    if kind not in (Kind.WORKLOAD, Kind.REPLICA) or size <= AT_ONCE:
+        return _explanation(plane, world, senses, ears, kind, name)
+
+    def key() -> tuple[object, ...]:
+        return kind, name, plane.length, plane.leading
+
+    def make() -> Callable[[], explain.Explanation]:
+        known: explain.Explanation | None = edge.lately.get(key())
+        if known is not None:
+            return lambda: known
+        if not any(name in names for names in _known(world, kind)):
+            raise unknown(kind, name, ())
+        heard = ears.alone(workload) if ears is not None else None
+        return partial(_explanation, plane, twin(world), senses, heard, kind, name)
+
+    at = key()
+    found: explain.Explanation | None = edge.lately.get(at)
+    if found is None:
+        found = await edge.think(make, Lane.WHY)
+        edge.lately.put(at, found)
+    return found
 
 
 def _explanation(

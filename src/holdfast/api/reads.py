@@ -1,6 +1,7 @@
 """What there is: nodes, pools, offers, money, workloads, replicas, findings, and all of it on one page."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 
@@ -15,7 +16,9 @@ from holdfast.api.said import gives
 from holdfast.control.plane import Plane
 from holdfast.core.explain import offer_list
 
-PART = 1_000  # entries built before others may run: some 10 ms
+PART_S = 0.01  # at a stretch, before others may run
+MANY = 1_000  # seats
+SEATS_MAX = 10_000  # of one workload in one answer
 
 T = TypeVar("T")
 Filter = Annotated[str, Query(max_length=253, pattern=r"^[^\x00]*$")]
@@ -30,10 +33,14 @@ def sight_of(plane: Plane) -> views.Sight:
 async def in_parts(names: list[str], make: Callable[[str], T | None]) -> list[T]:
     """All of them, but not all in one go: a large fleet must not be deaf while somebody looks at it."""
     made: list[T] = []
-    for start in range(0, len(names), PART):
-        if start:
+    until = time.perf_counter() + PART_S
+    for name in names:
+        each = make(name)
+        if each is not None:
+            made.append(each)
+        if time.perf_counter() >= until:
             await asyncio.sleep(0)
-        made += [each for name in names[start : start + PART] if (each := make(name)) is not None]
+            until = time.perf_counter() + PART_S
     return made
 
 
@@ -71,7 +78,19 @@ async def workloads_of(edge: Edge) -> list[shapes.Workload]:
     sight, own = sight_of(edge.plane), edge.own
     names = own.names()
     edge.rates.listed(edge.who, len(names))
-    return await in_parts(names, lambda name: own.shown(views.workload_of(sight, name)))
+    return await in_parts(names, lambda name: own.shown(_listed(edge, sight, name)))
+
+
+def _listed(edge: Edge, sight: views.Sight, name: str) -> shapes.Workload | None:
+    """To count many seats takes its time, so what was counted is good until something is journalled."""
+    if len(sight.world.of_workload.get(name, ())) <= MANY:
+        return views.workload_of(sight, name)
+    key = "seats", name, edge.plane.length, edge.plane.leading
+    found: shapes.Workload | None = edge.lately.get(key)
+    if found is None:
+        found = views.workload_of(sight, name)
+        edge.lately.put(key, found)
+    return found
 
 
 def one_node(edge: Edge, name: str) -> shapes.Node:
@@ -121,10 +140,24 @@ async def workloads(edge: ThisEdge) -> Response:
     return give(await workloads_of(edge))
 
 
-@router.get("/workloads/{name}", summary="One workload", **gives(shapes.Workload, "with all its seats", 404))
-async def workload(edge: ThisEdge, name: str) -> Response:
+@router.get(
+    "/workloads/{name}",
+    summary="One workload",
+    **gives(shapes.Workload, "with its seats, 10,000 at most", 404),
+)
+async def workload(
+    edge: ThisEdge,
+    name: str,
+    after: Annotated[
+        Filter | None, Query(description="only seats after this slot, in order; empty: from the first")
+    ] = None,
+) -> Response:
+    """Without `after`: all its seats in order or, if they are more, those in trouble first."""
     edge.own.workload(name)
-    return give(edge.own.shown(views.workload_of(sight_of(edge.plane), name, seats_max=0)))
+    seats = len(edge.plane.world.of_workload.get(name, ()))
+    edge.rates.listed(edge.who, seats)
+    sight, most = sight_of(edge.plane), SEATS_MAX if seats > SEATS_MAX else 0
+    return give(edge.own.shown(views.workload_of(sight, name, seats_max=most, after=after)))
 
 
 @router.get(

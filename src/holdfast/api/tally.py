@@ -74,6 +74,16 @@ class Tally:
         """In order; if there are more than that, those that somebody should look at first."""
         return self.slots if len(self.slots) <= most else sorted(self.slots, key=self._rank)[:most]
 
+    def behind(self, slot: str) -> list[Slot]:
+        """In order. Behind one that is gone: those of its role with a higher index, and what follows."""
+        line, _, number = slot.rpartition("/")
+        warm, digits = number.startswith("s"), number.removeprefix("s")
+        if not digits.isdecimal() or line != self.workload.name:
+            return self.slots
+        last = warm, int(digits[:9])
+        behind = [each for each in self.slots if (each.role is Role.STANDBY, each.index) > last]
+        return sorted(behind, key=lambda each: (each.role is Role.STANDBY, each.index))
+
     def _rank(self, slot: Slot) -> int:
         if slot.phase is Phase.FAILED:
             return 0

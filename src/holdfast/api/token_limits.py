@@ -4,13 +4,15 @@ A control plane is one process, and every request costs it some of the time in w
 each token has a rate limit: a token bucket of requests. It fills by REQUESTS_PER_S and holds BURST_S seconds
 of that; beyond it the answer is a 429 that says when to come again. A long list counts for more than one, by
 how many entries it has, when it has been made: whoever reads a fleet of ten thousand nodes again and again
-takes the time in which they are heard. And so many may be answered at a time, for each answer is in memory
-until its client has taken it. Open streams are bounded beside it (`streams`). Whose token is brought counts,
+takes the time in which they are heard. So does any request that held the loop (`loop_time`) for longer than
+its share of LOOP_SHARE: in the long run one token has no more of a processor, however it came to need it. And
+so many may be answered at a time, for each answer is in memory until its
+client has taken it. Open streams are bounded beside it (`streams`). Whose token is brought counts,
 and not from where: programs behind one address do not starve one another, and one program at many addresses
 has no more than at one.
 
-Refused: to weigh all requests by what they cost. What else is dear has its own bound already (dry runs wait
-for one another, bodies are at most 4 MiB), and a reader could not foresee when it is refused.
+Refused: to weigh all requests by what they cost. A reader could not foresee when it is refused; so those that
+are short, which are nearly all, count one.
 
 Where the numbers come from: `holdfast status --watch`, a dashboard and a Prometheus ask some five times a
 second together, and a script that walks through all workloads of a fleet finishes its burst unhindered. A
@@ -32,6 +34,7 @@ REQUESTS_PER_S = 100.0
 BURST_S = 5.0
 STREAMS = 32
 AT_ONCE = 64  # requests of one token that are being answered
+LOOP_SHARE = 0.5  # of the processor that the loop runs on: for the requests of one token
 ENTRIES = 500  # of a list count for one request more
 GATEWAYS_TIMES = 10
 TOKENS_KEPT = 4_096
@@ -68,6 +71,16 @@ class Rates:
             self._open[who.token] -= 1
             self._open += Counter()  # forgets those that have none
 
+    def held(self, who: Admitted, seconds: float) -> None:
+        """One of its requests has held the loop for so long."""
+        counts_for = seconds * self._per_s(who) / LOOP_SHARE
+        if counts_for > 1 and who.token:  # one it was counted for when it came
+            used, at = self._used.get(who.token, (0.0, self._clock()))
+            self._used[who.token] = (used + counts_for - 1, at)
+
+    def _per_s(self, who: Admitted) -> float:
+        return self.per_s * (GATEWAYS_TIMES if who.role is Role.GATEWAY else 1)
+
     def listed(self, who: Admitted, entries: int) -> None:
         """A list of so many entries was made for it."""
         used, at = self._used.get(who.token, (0.0, self._clock()))
@@ -78,7 +91,7 @@ class Rates:
         """One request. Refused: too many. Where tokens are not asked for, there is no limit."""
         if not who.token:
             return
-        per_s = self.per_s * (GATEWAYS_TIMES if who.role is Role.GATEWAY else 1)
+        per_s = self._per_s(who)
         now, most = self._clock(), per_s * BURST_S
         used, at = self._used.get(who.token, (0.0, now))
         used = max(0.0, used - per_s * (now - at)) + 1

@@ -132,14 +132,19 @@ def where(of: place.Place) -> shapes.Place:
 # workloads
 
 
-def workload_of(sight: Sight, name: str, *, seats_max: int = SEATS_LISTED_MAX) -> shapes.Workload | None:
-    """With at most so many seats, those in trouble first; 0: all of them, in order."""
+def workload_of(
+    sight: Sight, name: str, *, seats_max: int = SEATS_LISTED_MAX, after: str | None = None
+) -> shapes.Workload | None:
+    """With at most so many seats, those in trouble first; 0: all of them, in order. `after`: the next of
+    them, in order, behind this one."""
     world = sight.world
     it = world.workloads.get(name)
     if it is None:
         return None
     tally = Tally(world, it, sight.now)
     slots = tally.shown(seats_max) if seats_max else tally.slots
+    if after is not None:
+        slots = tally.behind(after)[: seats_max or None]
     shape = it.shape
     return shapes.Workload(
         name=name,

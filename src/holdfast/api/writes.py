@@ -6,6 +6,7 @@ append: all of them, or none. What an apply means for something that is there al
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
@@ -17,7 +18,7 @@ from starlette.responses import Response
 
 from holdfast.api import admins, pools, projects, shapes
 from holdfast.api.bodies import Scale, Signals
-from holdfast.api.edge import Edge, ThisActor, ThisEdge, ThisRole, give
+from holdfast.api.edge import Edge, Lane, ThisActor, ThisEdge, ThisRole, give
 from holdfast.api.gate import JSON, Administer, Operate, Rehearse, Signalling, media_type
 from holdfast.api.problems import Refused, unknown
 from holdfast.api.said import gives, takes_text
@@ -51,6 +52,7 @@ TEXT_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/plain
 SENT = "what was sent"
 FileName = Annotated[str, Query(max_length=253, description="what problems call it")]
 PROBLEMS_MAX = 20
+DRY_RUN_S = 5.0  # of a processor: what it has found by then is the answer
 NOT_ASKED = "its settings are not applied yet"
 TAKES = "a workload file: documents of workloads, pools and a policy; as JSON an object or a list of them"
 
@@ -105,10 +107,11 @@ async def plan(request: Request, edge: ThisEdge, role: ThisRole, file: FileName 
         changes.extend(_changes(edge, wanted))
         events = [change.event for change in changes if change.event is not None]
         admins.insist(role, events, plane)
-        return partial(preview, twin(world), events, now, plane.unlisted | dict.fromkeys(unknown, NOT_ASKED))
+        unlisted = plane.unlisted | dict.fromkeys(unknown, NOT_ASKED)
+        return partial(preview, twin(world), events, now, unlisted, processor_time(DRY_RUN_S))
 
     sent = {each.name for each in wanted if isinstance(each, Workload)}
-    found = edge.own.preview(await edge.think(run), sent)
+    found = edge.own.preview(await edge.think(run, Lane.DRY), sent)
     return give(
         shapes.Preview(
             changes=[_in_words(change.applied, refused, unknown) for change in changes],
@@ -117,6 +120,18 @@ async def plan(request: Request, edge: ThisEdge, role: ThisRole, file: FileName 
             cautions=list(found.cautions),
         )
     )
+
+
+def processor_time(most_s: float) -> Callable[[], bool]:
+    """Is there still some left? Counted from the first time that it is asked, on the thread that asks."""
+    ends: float | None = None
+
+    def left() -> bool:
+        nonlocal ends
+        ends = time.thread_time() + most_s if ends is None else ends
+        return time.thread_time() < ends
+
+    return left
 
 
 def _in_words(applied: shapes.Applied, refused: Mapping[str, str], unknown: Iterable[str]) -> str:
@@ -157,7 +172,8 @@ async def _sent(request: Request, edge: Edge, file: str) -> list[Wanted]:
     except UnicodeDecodeError as error:
         raise Refused(422, "the body is not UTF-8 text", problems=[str(error)]) from None
     project = edge.who.project
-    found = await edge.think(lambda: partial(_read, text, file, kind == JSON, project or DEFAULT_PROJECT))
+    read = partial(_read, text, file, kind == JSON, project or DEFAULT_PROJECT)
+    found = await edge.think(lambda: read, Lane.FILES)
     for each in found:
         projects.check_wanted(project, each)
     return found

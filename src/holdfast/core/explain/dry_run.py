@@ -11,10 +11,14 @@ The outside is not pretended for a node that is in doubt: nobody knows what it w
 The copy is shallow where entries are frozen: 60 ms for 10,000 nodes and 50,000 replicas, where writing and
 reading a snapshot takes over a second, in which a control plane would not listen to its nodes. It also keeps
 the agenda, so that only what the events change is looked at.
+
+Whoever asks may give it so much time (`goes_on`): what it has found by then is the answer, and it says that
+it ended early.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from itertools import takewhile
 
 import msgspec
 
@@ -39,6 +43,7 @@ from holdfast.model.world import World
 
 TURNS_MAX = 60  # a rolling update takes three for each replica
 STEPS_MAX = 1_000
+TOO_LARGE = "more would follow: it is too much for a dry run, which ended early"
 WAITING_MAX = 20  # workloads
 ANY_PORT = 1  # the members of a gang start when their ports are known
 UNTOLD = (*BOOKKEEPING, do.AskPeers, do.AskProvider)  # questions change nothing, and nobody answers here
@@ -60,9 +65,14 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def preview(
-    world: World, events: Sequence[ev.Event], now: Instant, unlisted: Mapping[str, str] = NOBODY
+    world: World,
+    events: Sequence[ev.Event],
+    now: Instant,
+    unlisted: Mapping[str, str] = NOBODY,
+    goes_on: Callable[[], bool] = lambda: True,
 ) -> Preview:
-    """`unlisted`: pools that could not be asked what they offer, and why."""
+    """`unlisted`: pools that could not be asked what they offer, and why. `goes_on`: has it time left? It is
+    asked between turns and between seats."""
     world = twin(world)
     for event in events:
         fold.observe(world, event)
@@ -71,6 +81,9 @@ def preview(
     nodes: Iterable[str] = world.nodes
     slots: Iterable[str] = world.of_slot
     for turns in range(TURNS_MAX):
+        if not goes_on():
+            unfinished.append(TOO_LARGE)
+            break
         plan, refused = check.examine(world, decide(world, now))
         steps += [_step(action) for action in plan.actions if not isinstance(action, UNTOLD)]
         unfinished += [*map(_held, plan.held), *map(_refused, refused)]
@@ -78,7 +91,7 @@ def preview(
         if turns:  # at first everything may be under way, then only what the plan set going
             nodes, slots = world.agenda.changed["node"], world.agenda.changed["slot"]
         answers = [*_provided(world, nodes, now), *_obeyed(world, slots, now)]
-        for event in answers:
+        for event in takewhile(lambda _: goes_on(), answers):
             fold.observe(world, event)
         if not answers and not plan.actions:
             break
@@ -87,7 +100,7 @@ def preview(
             break
     else:
         unfinished.append(f"more would follow: it is not at rest after {TURNS_MAX} turns")
-    waiting = _waiting(world, events, now, unlisted)
+    waiting = _waiting(world, events, now, unlisted, goes_on)
     cautions = tuple(_unfenced(world, events))
     return Preview(tuple(steps[:STEPS_MAX]), (*dict.fromkeys(unfinished), *waiting), cautions)
 
@@ -125,13 +138,20 @@ def _name(action: do.Action) -> str:
 
 
 def _waiting(
-    world: World, events: Sequence[ev.Event], now: Instant, unlisted: Mapping[str, str]
+    world: World,
+    events: Sequence[ev.Event],
+    now: Instant,
+    unlisted: Mapping[str, str],
+    goes_on: Callable[[], bool],
 ) -> Iterator[str]:
     """What the events are about comes first, then others that wait."""
     applied = [event.workload.name for event in events if isinstance(event, ev.WorkloadApplied)]
     names = dict.fromkeys((*applied, *(name for name, seats in world.waiting.items() if seats)))
     known = [world.workloads[name] for name in names if name in world.workloads]
-    for workload in known[:WAITING_MAX]:
+    for number, workload in enumerate(known[:WAITING_MAX]):
+        if number and not goes_on():
+            yield f"what keeps {many(len(known) - number, 'more workload')} waiting was not looked at"
+            return
         for wait in pending.waiting(world, workload, now, advise=False, unlisted=unlisted):
             yield f"{whose(wait) or f'{workload.name}: '}{'; '.join(wait.because)}"
     if len(known) > WAITING_MAX:

@@ -16,6 +16,7 @@ for a few more on nodes that are there, what nodes of the offers that suit took 
 
 import heapq
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Final
 
 import msgspec
@@ -70,6 +71,13 @@ class Ears:
 
     def of(self, workload: str) -> Ear | None:
         return self._ears.get(workload)
+
+    def alone(self, workload: str) -> "Ears":
+        """A copy that knows this one, for whoever looks at it on another thread."""
+        found, ear = Ears(), self._ears.get(workload)
+        if ear is not None:
+            found._ears[workload] = deepcopy(ear)
+        return found
 
     def hear(
         self, world: World, workload: str, source: str, said: Mapping[Signal, float], at: Instant
