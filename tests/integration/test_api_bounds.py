@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import socket
 import threading
 import time
@@ -18,7 +19,7 @@ from holdfast.api import edge as edge_module
 from holdfast.api.loop_time import LoopTime
 from holdfast.api.problems import Refused
 from holdfast.api.token_limits import TokenLimits
-from holdfast.control import front
+from holdfast.control import front, strangers
 from holdfast.ports.errors import Unreachable
 from holdfast.ports.registry import Role, Token
 from holdfast.sim.twins.registry import SimRegistry
@@ -29,14 +30,14 @@ from tests.served import WEB, YAML, Served, answered, bearer, served
 ASK = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-async def deaf_client(port: int, requests: int) -> socket.socket:
+async def deaf_client(port: int, requests: int, ask: bytes = ASK) -> socket.socket:
     """Asks and asks, and never reads an answer."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     client.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(client, ("127.0.0.1", port))
-    await loop.sock_sendall(client, ASK * requests)
+    await loop.sock_sendall(client, ask * requests)
     return client
 
 
@@ -51,7 +52,7 @@ async def test_a_client_that_does_not_read_its_answers_is_let_go(monkeypatch: py
 
     monkeypatch.setattr(front.Front, "connection_made", noted)
     async with served() as house:
-        with closing(await deaf_client(house.world.ports["cp-1"], 200)):
+        with closing(await deaf_client(house.world.ports["cp-1"], 100)):
             await until(lambda: len(opened) == 1)
             await until(lambda: opened[0].transport.is_closing(), 10)
 
@@ -258,7 +259,38 @@ async def test_only_so_many_answers_of_one_token_are_in_memory_at_a_time(
         assert not house.edge.rates._open, "given back, also after an error"
 
 
-async def test_an_answer_that_nobody_takes_is_held_until_its_client_is_let_go() -> None:
+async def test_an_answer_that_nobody_takes_is_held_until_its_client_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when uvicorn has given all of it away: then it lies in the buffer of the connection."""
+    monkeypatch.setattr(token_limits, "AT_ONCE", 2)
+    monkeypatch.setattr(token_limits, "LOOP_SHARE", 1e9)
+    made = front.Front.connection_made
+
+    def narrow(one: front.Front, transport: Any) -> None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        made(one, transport)
+
+    monkeypatch.setattr(front.Front, "connection_made", narrow)
+    async with served(access=access.Access()) as house:
+        reader, operator = await house.token(Role.READ), await house.token(Role.OPERATOR)
+        sweep = "kind: sweep\nname: sw\ntasks: 2000\ncommand: [x]\n"
+        answered(await house.client.post("/v1/apply", content=sweep, headers={**YAML, **operator}), 200)
+        await until(lambda: len(house.plane.world.slots) == 2_000)
+        ask = f"GET /v1/workloads/sw HTTP/1.1\r\nHost: x\r\nAuthorization: {reader['authorization']}\r\n\r\n"
+        port = house.world.ports["cp-1"]
+        clients = [await deaf_client(port, 1, ask.encode()) for _ in range(2)]
+        await until(lambda: house.edge.rates._open["id-read-0"] == 2)
+        await asyncio.sleep(0.5)  # long after the last of them was given away
+        answered(await house.client.get("/v1/nodes", headers=reader), 429)
+        await house.get("/v1/nodes", headers=operator)
+        for client in clients:
+            client.close()
+        await until(lambda: not house.edge.rates._open)
+        await house.get("/v1/nodes", headers=reader)
+
+
+async def test_an_answer_that_fails_on_its_way_gives_its_place_back() -> None:
     given_back = list[str]()
 
     class Stuck(Response):
@@ -406,3 +438,89 @@ async def test_what_is_explained_while_the_leadership_is_lost_is_not_called_gone
         monkeypatch.setattr(house.world.store, "history", late)
         found = await house.get("/v1/explain/node?name=n1")
         assert "gone" not in found["summary"]
+
+
+# strangers: connections that have brought no good token
+
+
+async def said(port: int, *parts: bytes) -> bytes:
+    """All that is answered until the connection ends."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with closing(writer), contextlib.suppress(ConnectionError):
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+        return await within(reader.read())
+    return b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"a:b\r\n" * 101,
+        b"a:" + b"b" * front.HEADERS_MAX + b"\r\n",
+        b"".join(b"h%d: %s\r\n" % (number, b"x" * 500) for number in range(40)),
+    ],
+    ids=["many", "long", "together"],
+)
+async def test_a_head_is_small_and_has_few_headers(head: bytes) -> None:
+    async with served() as house:
+        port, began = house.world.ports["cp-1"], b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+        assert b" 200 " not in await said(port, began + head + b"\r\n"), "complete"
+        assert b" 200 " not in await said(port, began + head), "or not: it is ended before it is whole"
+        assert (await house.client.get("/healthz")).status_code == 200
+
+
+async def test_what_waits_behind_a_request_is_bounded() -> None:
+    async with served() as house:
+        answers = await said(house.world.ports["cp-1"], b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 3_000)
+        assert answers.count(b"HTTP/1.1 200") < 1_000
+        assert (await house.client.get("/healthz")).status_code == 200
+
+
+async def test_connections_of_one_address_without_a_good_token_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(strangers, "CALLERS_PER_ADDRESS", 4)
+    async with served() as house, contextlib.AsyncExitStack() as open:
+        await house.get("/v1/nodes")  # it has brought a good token, and stays
+        sockets = []
+        for _ in range(7):
+            reader, writer = await asyncio.open_connection("127.0.0.1", house.world.ports["cp-1"])
+            open.callback(writer.close)
+            sockets.append(reader)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n")
+            await writer.drain()
+        for reader in sockets[:3]:
+            with contextlib.suppress(ConnectionError):
+                assert await within(reader.read()) == b"", "the oldest are closed"
+        assert not any(reader.at_eof() for reader in sockets[3:])
+        length = len(house.edge.rates._used)
+        await house.get("/v1/nodes")
+        assert len(house.edge.rates._used) == length
+
+
+async def test_who_is_refused_again_and_again_has_to_connect_anew() -> None:
+    async with served(access=access.Access()) as house:
+        wrong = b"GET /v1/nodes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer hf_no\r\n\r\n"
+        answers = await said(house.world.ports["cp-1"], wrong * 50)
+        assert 1 <= answers.count(b"HTTP/1.1 4") <= front.REFUSED_MAX
+
+
+async def test_what_strangers_do_wrong_is_logged_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    monkeypatch.setattr(front.seldom, "_since", -front.SAID_EVERY_S)
+    log, handler = logging.getLogger("uvicorn.error"), Lines()
+    log.addHandler(handler)
+    try:
+        async with served() as house:
+            for _ in range(20):
+                await said(house.world.ports["cp-1"], b"\x00\x01 nonsense\r\n\r\n")
+    finally:
+        log.removeHandler(handler)
+    assert sum("Invalid HTTP" in line for line in lines) == 1

@@ -28,6 +28,7 @@ from holdfast.api.edge import Edge, edge_of
 from holdfast.api.loop_time import LoopTime
 from holdfast.api.problems import Refused
 from holdfast.api.streams import Stream
+from holdfast.control.front import DRAIN, KNOWN
 from holdfast.control.plane import NotLeading, Plane
 from holdfast.ports.errors import PortError
 from holdfast.ports.registry import Role
@@ -73,6 +74,7 @@ class Open(APIRoute):
         if self.least is not None:
             registry = edge.plane.registry
             admitted = await edge.access.admit(request, registry, self.least)
+            _tell_front(request, "good")
             admitted = self._in_project(request, admitted)
             request.state.admitted = admitted
             edge.rates.take(admitted)
@@ -122,6 +124,9 @@ class Held(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self.response(scope, receive, send)
+            drain = scope.get("extensions", {}).get(DRAIN)
+            if drain is not None:  # all of it was given away, and may lie in a buffer still
+                await drain["drained"]()
         finally:
             self.done()
 
@@ -192,6 +197,8 @@ class Register(Open):
 async def _answer_to(error: Exception, request: Request) -> Response:
     if isinstance(error, Refused):
         edge_of(request).audit.refused(request, error)
+        if error.status_code in (401, 429) and not hasattr(request.state, "admitted"):
+            _tell_front(request, "bad")
     if isinstance(error, NotLeading):  # since we looked
         return await sent_on(request, edge_of(request))
     found = problems.explained(error)
@@ -200,6 +207,13 @@ async def _answer_to(error: Exception, request: Request) -> Response:
     log.error("request failed", method=request.method, path=request.url.path, exc_info=error)
     hint = "this is a fault of holdfast: its log says more; please report it"
     return problems.answer(500, "something went wrong here", hint)
+
+
+def _tell_front(request: Request, what: str) -> None:
+    """What the token was that this connection brought."""
+    known = request.scope.get("extensions", {}).get(KNOWN)
+    if known is not None:
+        known[what]()
 
 
 async def sent_on(request: Request, edge: Edge) -> Response:

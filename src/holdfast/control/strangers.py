@@ -13,6 +13,9 @@ is turned away and comes again: a storm of honest agents behind one address is s
 Refused: counting by network. Behind one NAT or load balancer there may be a whole fleet, and the limits are
 for that: 2,000 agents that are checked at once. Refused as well: a limit for all addresses together alone;
 one stranger could then keep everybody out.
+
+Whoever speaks HTTP is a stranger too until it has brought a good token: `Callers`. What each of them may send
+is bounded by `front`; of one address so many are connected, and beyond that its oldest is closed.
 """
 
 from collections.abc import Iterator
@@ -27,6 +30,8 @@ PER_ADDRESS = 2_000  # connections
 BYTES_PER_ADDRESS = 4 << 20  # of half messages
 MOST = 20_000  # connections, of all addresses
 BYTES_MOST = 64 << 20
+CALLERS_PER_ADDRESS = 500  # connections that speak HTTP
+CALLERS_MOST = 5_000
 
 
 class Stranger(Protocol):
@@ -115,3 +120,42 @@ class Strangers:
         silent.pop(stranger, None)
         if not silent:
             self._silent.pop(address, None)
+
+
+class Caller(Protocol):
+    """A connection that speaks HTTP and has brought no good token."""
+
+    def cut(self) -> None: ...
+
+
+class Callers:
+    def __init__(self) -> None:
+        self._all: dict[Caller, str] = {}  # address, by connection; oldest first
+        self._of: dict[str, dict[Caller, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, new: Caller, host: str) -> None:
+        address = counted_as(host)
+        others = self._of.get(address, {})
+        if len(others) >= CALLERS_PER_ADDRESS:
+            self._end(next(iter(others)))
+        elif len(self._all) >= CALLERS_MOST:  # the oldest of whoever has most
+            most = max(self._of.values(), key=len)
+            self._end(next(iter(most)))
+        self._all[new] = address
+        self._of.setdefault(address, {})[new] = None
+
+    def drop(self, caller: Caller) -> None:
+        """It has brought a good token, has become a link, or is gone."""
+        address = self._all.pop(caller, None)
+        if address is None:
+            return
+        self._of[address].pop(caller)
+        if not self._of[address]:
+            del self._of[address]
+
+    def _end(self, caller: Caller) -> None:
+        self.drop(caller)
+        caller.cut()
