@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from contextlib import closing
 from typing import Any
 
+import httpx
 import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -336,6 +337,39 @@ async def test_a_token_pays_for_the_time_in_which_its_requests_held_the_loop() -
     rates.take(access.Admitted(Role.READ, "", "another"))
 
 
+async def test_a_token_has_a_budget_of_what_is_journalled_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_limits, "JOURNAL_BYTES", 100_000)
+    monkeypatch.setattr(token_limits, "JOURNAL_BYTES_PER_S", 1_000)
+    async with served(access=access.Access()) as house:
+        house.edge.rates._clock = lambda: 0.0
+        mine, other = await house.token(Role.OPERATOR), await house.token(Role.ADMIN)
+
+        async def change(number: int, headers: dict[str, str]) -> httpx.Response:
+            text = f"{WEB}env: {{LONG: {number}{'x' * 20_000}}}\n"
+            return await house.client.post("/v1/apply", content=text, headers={**YAML, **headers})
+
+        found = [(await change(number, mine)).status_code for number in range(6)]
+        assert found == [200] * 4 + [429] * 2
+        length, refused = house.plane.length, await change(7, mine)
+        assert "is journalled for the token id-operator-0" in answered(refused, 429)["detail"]
+        assert int(refused.headers["retry-after"]) > 0
+        assert house.plane.length == length
+        answered(await house.client.delete("/v1/workloads/web", headers=mine), 200)
+        answered(await change(8, other), 200)
+        house.edge.rates._clock = lambda: 30.0
+        answered(await change(9, mine), 200)
+
+
+def test_what_is_larger_than_the_budget_of_the_journal_waits_for_all_of_it() -> None:
+    at = [0.0]
+    rates, who = token_limits.Rates(clock=lambda: at[0]), access.Admitted(Role.OPERATOR, "", "t")
+    rates.journals(who, 2 * token_limits.JOURNAL_BYTES)
+    for now, refused in ((0.0, True), (20.0, True), (33.0, False)):
+        at[0] = now
+        with pytest.raises(Refused) if refused else contextlib.nullcontext():
+            rates.journals(who, token_limits.JOURNAL_BYTES)
+
+
 async def awaited(of: Awaitable[Any]) -> Any:
     return await of
 
@@ -450,7 +484,8 @@ async def said(port: int, *parts: bytes) -> bytes:
         for part in parts:
             writer.write(part)
             await writer.drain()
-        return await within(reader.read())
+        found: bytes = await within(reader.read())
+        return found
     return b""
 
 

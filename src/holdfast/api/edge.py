@@ -24,9 +24,10 @@ from holdfast.api.audit_log import AuditLog
 from holdfast.api.fronts import Fronts
 from holdfast.api.projects import Projects
 from holdfast.api.streams import Streams
-from holdfast.api.token_limits import USUAL, Rates, TokenLimits
+from holdfast.api.token_limits import SEAT_BYTES, USUAL, Rates, TokenLimits
 from holdfast.control.plane import NotLeading, Plane
-from holdfast.model.event import Event, UserMade
+from holdfast.core.workloads import ceilings
+from holdfast.model.event import Event, UserMade, WorkloadApplied
 from holdfast.ports.audit import Sink
 from holdfast.ports.errors import OutcomeUnknown
 from holdfast.ports.registry import Role
@@ -123,6 +124,7 @@ class Edge:
     async def tell(self, *events: Event) -> int:
         """Journals what the one who asks made happen, with who that was, and notes it in the audit log."""
         signed = [self.signed(each) for each in events]
+        self.rates.journals(self.who, sum(map(self._size, signed)))
         try:
             length = await self.plane.tell(*signed)
         except OutcomeUnknown:
@@ -130,6 +132,15 @@ class Edge:
             raise
         self.audit.orders(signed)
         return length
+
+    def _size(self, event: Event) -> int:
+        """About what it comes to in the journal."""
+        size = len(_encode(event))
+        if isinstance(event, WorkloadApplied):
+            old = self.plane.world.workloads.get(event.workload.name)
+            more = ceilings.seats_of(event.workload) - (ceilings.seats_of(old) if old is not None else 0)
+            size += SEAT_BYTES * max(0, more)
+        return size
 
     def signed(self, event: Event) -> Event:
         if not isinstance(event, UserMade):

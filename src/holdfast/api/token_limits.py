@@ -11,6 +11,10 @@ client has taken it. Open streams are bounded beside it (`streams`). Whose token
 and not from where: programs behind one address do not starve one another, and one program at many addresses
 has no more than at one.
 
+What is journalled is kept for months and read by whoever leads next, so each token has a budget of it in
+bytes as well (JOURNAL_BYTES): what it sends there, and something for each seat that comes of it. Deleting and
+stopping cost next to nothing, so who has used up all of it can still clear up.
+
 Refused: to weigh all requests by what they cost. A reader could not foresee when it is refused; so those that
 are short, which are nearly all, count one.
 
@@ -34,6 +38,9 @@ REQUESTS_PER_S = 100.0
 BURST_S = 5.0
 STREAMS = 32
 AT_ONCE = 64  # requests of one token that are being answered
+JOURNAL_BYTES_PER_S = 1 << 20
+JOURNAL_BYTES = 16 << 20  # at once
+SEAT_BYTES = 128  # of the journal, at least, for each seat that is made
 LOOP_SHARE = 0.5  # of the processor that the loop runs on: for the requests of one token
 ENTRIES = 500  # of a list count for one request more
 GATEWAYS_TIMES = 10
@@ -55,7 +62,30 @@ class Rates:
     def __init__(self, per_s: float = REQUESTS_PER_S, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_s, self._clock = per_s, clock
         self._used: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._journalled: OrderedDict[str, tuple[float, float]] = OrderedDict()  # bytes
         self._open: Counter[str] = Counter()
+
+    def journals(self, who: Admitted, size: int) -> None:
+        """So many bytes are to be journalled for it. Refused: it has had too many. One that is larger than
+        all that there may be at once waits for a full bucket."""
+        if not who.token:
+            return
+        now = self._clock()
+        used, at = self._journalled.get(who.token, (0.0, now))
+        used = max(0.0, used - JOURNAL_BYTES_PER_S * (now - at))
+        over = used + min(size, JOURNAL_BYTES) - JOURNAL_BYTES
+        if over > 0:
+            wait_s = max(1, math.ceil(over / JOURNAL_BYTES_PER_S))
+            raise Refused(
+                429,
+                f"more is journalled for the token {who.token} than {JOURNAL_BYTES_PER_S >> 20} MiB a second",
+                f"nothing was changed; wait {wait_s} s, and change less or less often",
+                headers={"Retry-After": str(wait_s)},
+            )
+        self._journalled[who.token] = (used + size, now)
+        self._journalled.move_to_end(who.token)
+        if len(self._journalled) > TOKENS_KEPT:
+            self._journalled.popitem(last=False)
 
     @contextlib.contextmanager
     def place(self, who: Admitted) -> Iterator[None]:

@@ -28,6 +28,16 @@ class Refusal(Exception):
         self.code, self.why, self.hint = code, why, hint
 
 
+@dataclass
+class Joining:
+    """Somebody came with a join token."""
+
+    node: str  # as it calls itself
+    origin: str
+    token: Token | None = None  # None: it is none of ours
+    why: str = ""  # it was refused
+
+
 class Enrolment:
     def __init__(
         self,
@@ -38,6 +48,7 @@ class Enrolment:
     ) -> None:
         self.registry, self.clock, self.secret = registry, clock, secret
         self._shown = shown  # hashes of the certificates that agents may have been shown
+        self.noted: Callable[[Joining], None] = lambda joining: None  # somebody has brought a join token
         self._keys: dict[str, bytes] = {}  # of nodes enrolled before: what is enrolled stays so
 
     def token_for(self, node: str) -> str:
@@ -59,13 +70,20 @@ class Enrolment:
         self._keys.clear()
 
     async def check(
-        self, hello: Hello, nonce: bytes, world: World, connected: str, *, over_tls: bool = False
+        self,
+        hello: Hello,
+        nonce: bytes,
+        world: World,
+        connected: str,
+        *,
+        over_tls: bool = False,
+        origin: str = "",
     ) -> None:
-        """Raises Refusal. `connected`: the instance of a living agent of that name."""
+        """Raises Refusal. `connected`: the instance of a living agent of that name. `origin`: its address."""
         self._check_words(hello, nonce, world)
         self._check_channel(hello, over_tls=over_tls)
         try:
-            await self._check_identity(hello, world)
+            await self._check_identity(hello, world, origin)
         except PortError as error:
             raise Refusal(
                 "full", f"the registry does not answer: {error}", "it will be tried again"
@@ -105,7 +123,7 @@ class Enrolment:
                 "let proxies pass TLS through, or put one that ends it before a control plane without TLS",
             )
 
-    async def _check_identity(self, hello: Hello, world: World) -> None:
+    async def _check_identity(self, hello: Hello, world: World, origin: str) -> None:
         known = self._keys.get(hello.node)
         if known is None:
             identity = await self.registry.identity(hello.node)
@@ -121,12 +139,20 @@ class Enrolment:
                 await self._check_former(hello, world)
             self._keys[hello.node] = known
             return
-        await self._enrol(hello, world)
-
-    async def _enrol(self, hello: Hello, world: World) -> None:
-        now = self.clock.wall()
         if not hello.token:
             raise Refusal("token", f"{hello.node} is not known here and brings no join token", ASK_FOR_TOKEN)
+        joining = Joining(hello.node, origin)
+        try:
+            await self._enrol(hello, world, joining)
+        except Refusal as refusal:
+            joining.why = refusal.why
+            raise
+        finally:
+            if joining.token is not None or joining.why:
+                self.noted(joining)
+
+    async def _enrol(self, hello: Hello, world: World, joining: Joining) -> None:
+        now = self.clock.wall()
         secret = pin.split(hello.token)[0]  # agents send nothing else, those of before it was there do
         ours = hmac.compare_digest(secret.encode(), self.token_for(hello.node).encode())
         known = world.nodes.get(hello.node)
@@ -142,6 +168,7 @@ class Enrolment:
                 )
             self._check_pool(hello, world)
             token = await self.registry.find(hashed(secret))
+            joining.token = token
             why = unfit(token, hello.node, pool, now)
             if why:
                 raise Refusal("token", why, _instead(token, hello, pool))

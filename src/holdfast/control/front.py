@@ -49,7 +49,7 @@ EXPLAINED = (
 
 
 class Seldom(logging.Filter):
-    """Of what a stranger can have us log as often as it likes, one line a minute, with how many there were."""
+    """Of what a stranger can have us log as often as it likes, one line a minute, and how many there were."""
 
     SAID = (
         "Invalid HTTP request received.",
@@ -182,8 +182,8 @@ class Front(HttpToolsProtocol):
             KNOWN: {"good": self._known, "bad": partial(self._unknown, cycle)},
             DRAIN: {"drained": self.flow.drain},
         }
-        waiting = sum(REQUEST_AS + len(waits.scope["headers"]) for waits, _ in self.pipeline)
-        if waiting > WAITING_MAX:
+        heads = [list(waits.scope["headers"]) for waits, _ in self.pipeline]
+        if sum(REQUEST_AS + len(head) for head in heads) > WAITING_MAX:
             raise TooMuch("too many requests at a time")
 
     def _known(self) -> None:
