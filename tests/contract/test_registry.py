@@ -343,9 +343,13 @@ def test_records_are_found_by_actor_time_and_number(registry: Registry, run: Run
     assert ids(actor="nobody") == []
 
 
-def test_only_so_many_records_are_kept(registry: Registry, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_records_are_kept_and_of_each_kind_by_itself(
+    registry: Registry, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql_registry, "LOOK_EVERY", 1)
     for module in (sql_registry, sim_registry):
-        monkeypatch.setattr(module, "ROWS_MAX", 5)
+        monkeypatch.setattr(module, "KEPT", dict.fromkeys(Kind, 5))
+    run(registry.record((replace(record(100), kind=Kind.LOGIN),)))
     for start in range(1, 13, 4):
-        run(registry.record(tuple(record(n) for n in range(start, start + 4))))
-    assert [one.seq for one in run(registry.audited())] == [8, 9, 10, 11, 12]
+        run(registry.record(tuple(replace(record(n), kind=Kind.ORDER) for n in range(start, start + 4))))
+    assert [one.seq for one in run(registry.audited())] == [1, 9, 10, 11, 12, 13]

@@ -6,17 +6,22 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from holdfast.adapters.audit_file import AuditFile
 from holdfast.api import audit_log
 from holdfast.api.access import Access
 from holdfast.api.audit_log import AuditLog
-from holdfast.model.event import OperatorOrdered, WorkloadApplied
+from holdfast.api.projects import HEADER
+from holdfast.control import first_token
+from holdfast.control.enrol import Joining
+from holdfast.model.event import OperatorOrdered, Order, PoolApplied, WorkloadApplied
 from holdfast.ports.audit import Kind, Record
 from holdfast.ports.registry import Role, Token
-from holdfast.sim.twins.registry import SimRegistry
-from holdfast.sim.twins.store import SimStore
-from holdfast.wire.identity import hashed
-from tests.planes import World, until
+from holdfast.sim.registry import SimRegistry
+from holdfast.sim.store import SimStore
+from holdfast.wire.identity import Key, hashed
+from tests.planes import FLEET, World, until, within
 from tests.served import WEB, YAML, Served, answered, bearer, served
 
 HERE = "127.0.0.1"
@@ -196,3 +201,93 @@ def test_no_token_or_network_drives_what_others_did_out_of_the_log() -> None:
         written += failures.add(denied) + failures.add(stranger)
     assert written <= audit_log.OF_ONE_MAX + 2
     assert len(failures.over(None)) <= audit_log.OF_ONE_MAX + 2
+
+
+async def test_an_apply_is_one_record_however_much_it_changes() -> None:
+    async with served(access=Access()) as api:
+        operator = await api.token(Role.OPERATOR)
+        text = "---\n".join(f"kind: service\nname: s{n}\nreplicas: 1\ncommand: [x]\n" for n in range(40))
+        answered(await api.client.post("/v1/apply", content=text, headers={**YAML, **operator}), 200)
+        await until(lambda: some(api, Kind.ORDER))
+        (one,) = (one for one in kept(api) if one.kind is Kind.ORDER)
+        assert (one.subject, one.count) == ("s0 and 39 more", 40)
+        assert one.text.startswith("s0 applied, version 1; s1 applied")
+        assert one.text.endswith("; and 32 more")
+
+
+async def test_one_token_has_its_share_of_the_records_and_what_is_beyond_is_counted() -> None:
+    registry, now = SimRegistry(), [0]
+    log = AuditLog(registry, "cp-1", lambda: now[0])
+
+    def order(token: str) -> None:
+        log.orders([OperatorOrdered(at=1, order=Order.CORDON, node="n", actor_id=token)])
+
+    for _ in range(3 * audit_log.ORDERS):
+        order("greedy")
+    order("other")
+    await until(lambda: any(one.token == "other" for one in registry.kept))
+    await log.close()
+    greedy = [one for one in registry.kept if one.token == "greedy"]
+    assert len(greedy) == audit_log.ORDERS + 2
+    assert sum(one.count for one in greedy) == 3 * audit_log.ORDERS
+    assert greedy[-1].subject == audit_log.MORE_ORDERS
+    now[0] = 60_000
+    order("greedy")
+    assert log._queue[-1].subject == "n", "its share grows again"
+    await log.close()
+
+
+async def test_what_was_counted_is_told_at_the_time_at_which_it_is_written() -> None:
+    registry, now = SimRegistry(), [1_000]
+    log = AuditLog(registry, "cp-1", lambda: now[0])
+    for _ in range(3):
+        log._count(Record(now[0], Kind.LOGIN, origin=HERE))
+    now[0] = 30_000
+    log.note(Record(now[0], Kind.ORDER))
+    now[0] = 70_000
+    await log.close()
+    assert [(one.at, one.count) for one in registry.kept] == [(1_000, 1), (30_000, 1), (70_000, 2)]
+
+
+async def test_who_joins_by_a_token_and_who_is_refused_is_in_the_log() -> None:
+    registry = SimRegistry()
+    log = AuditLog(registry, "cp-1", lambda: 1)
+    token = Token("t-join", b"", Role.JOIN, note="rack 7")
+    log.joined(Joining("n1", HERE, token))
+    for _ in range(5):
+        log.joined(Joining("n2", HERE, token, "it was used up"))
+        log.joined(Joining("n3", HERE, None, "the join token is not known"))
+    await log.close()
+    assert [(one.kind, one.actor, one.subject, one.text, one.count) for one in registry.kept] == [
+        (Kind.TOKEN, "rack 7", "token:t-join", "enrolled the node n1", 1),
+        (Kind.DENIED, "rack 7", "join as n2", "it was used up", 1),
+        (Kind.LOGIN, "", "join as n3", "the join token is not known", 1),
+        (Kind.DENIED, "rack 7", "join as n2", "it was used up", 4),
+        (Kind.LOGIN, "", "join as n3", "the join token is not known", 4),
+    ]
+
+
+async def test_a_join_token_leaves_a_record_with_the_address_of_its_agent() -> None:
+    async with served(access=Access()) as api:
+        await api.world.registry.add(Token("t-join", hashed("once"), Role.JOIN))
+        await api.plane.tell(PoolApplied(at=api.plane.now(), pool=FLEET))
+        first, second = (
+            api.world.fleet.add(name, Key(Ed25519PrivateKey.generate()), "once") for name in ("n1", "n2")
+        )
+        await api.world.connect(first, api.plane)
+        await within(first.welcomed.wait())
+        await api.world.connect(second, api.plane)
+        await until(lambda: second.refused is not None)
+        await until(lambda: len([one for one in kept(api) if one.token == "t-join"]) == 2)
+        joined, refused = (one for one in kept(api) if one.token == "t-join")
+        assert (joined.kind, joined.text, joined.origin) == (Kind.TOKEN, "enrolled the node n1", HERE)
+        assert (refused.kind, refused.subject, refused.origin) == (Kind.DENIED, "join as n2", HERE)
+
+
+async def test_a_new_first_token_is_in_the_log_and_the_log_is_of_no_project(tmp_path: Path) -> None:
+    async with served(access=Access()) as api:
+        admin = await api.token(Role.ADMIN)
+        await first_token.ensure(tmp_path / "token", api.world.registry, 1, ours=False, again=True)
+        assert any(one.subject == "token:first" and "asked for anew" in one.text for one in kept(api))
+        problem = await api.get("/v1/audit", 422, headers={**admin, HEADER: "vision"})
+        assert "whole fleet" in problem["detail"]

@@ -3,11 +3,14 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.api import shapes
 from holdfast.api.edge import ThisPlane, give
 from holdfast.api.gate import Register
+from holdfast.api.problems import Refused
+from holdfast.api.projects import HEADER
 from holdfast.api.reads import Filter
 from holdfast.api.said import gives
 from holdfast.ports.audit import Record
@@ -26,6 +29,7 @@ Number = Annotated[int, Query(ge=0, le=SEQ_MAX)]
     **gives(shapes.Audited, "records of all control planes, the oldest first", many=True),
 )
 async def audit(
+    request: Request,
     plane: ThisPlane,
     actor: Annotated[Filter, Query(description="the name or the id of a token")] = "",
     after: Annotated[Number, Query(description="only records after this number, the oldest of them")] = 0,
@@ -35,6 +39,10 @@ async def audit(
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 100,
 ) -> Response:
     """With `after`, the oldest records after it; else the newest. The registry keeps the last 100,000."""
+    if request.headers.get(HEADER):
+        raise Refused(
+            422, "the audit log is of the whole fleet", "leave out --project; --actor names a token"
+        )
     found = await plane.registry.audited(
         actor=actor, after=after, before=before, since=since_ms, until=until_ms, limit=limit
     )

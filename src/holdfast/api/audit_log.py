@@ -9,7 +9,12 @@ besides, with the token and the origin, before it is answered.
 Strangers can make failures as fast as they like, so failures are not written one by one: the first of an
 address (of a token, for what it may not do) is written at once, the others of the same minute as one record
 with their count. In a minute there are at most KINDS_MAX different ones, and OF_ONE_MAX of one token or
-address; the rest is counted together. So nobody drives what others did out of the log within a day.
+address; the rest is counted together.
+
+An order is one record, however many workloads it changes, and one token has so many records of orders
+(ORDERS, and ORDERS_PER_S more); what it orders beyond that is counted in the same way, and is in the journal.
+The registry keeps orders apart from what is refused. So nobody drives what others did out of the log within
+days.
 """
 
 import asyncio
@@ -28,6 +33,7 @@ from starlette.requests import Request
 
 from holdfast.api.access import Admitted, Expired, Forbidden, client_of
 from holdfast.api.problems import Refused
+from holdfast.control.enrol import Joining
 from holdfast.core.explain import history
 from holdfast.model.event import TokenMade, TokenRevoked, UserMade
 from holdfast.model.units import Instant
@@ -37,6 +43,9 @@ from holdfast.ports.registry import Registry
 from holdfast.wire.address import counted_as
 
 QUEUE_MAX = 10_000
+ORDERS = 500  # records of one token
+ORDERS_PER_S = 0.2
+NAMED_MAX = 8  # things that one order changes
 BATCH_MAX = 200
 AGAIN_S = 1.0
 COUNTED_FOR_S = 60.0
@@ -67,6 +76,7 @@ class AuditLog:
         self._lost = 0  # since the last record of that
         self._unwritten = 0  # lines that the file did not take
         self._failures = Failures()
+        self._ordered: dict[str, tuple[float, Instant]] = {}  # by token: records of its share, and when
         self._seen: dict[str, None] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -84,14 +94,45 @@ class AuditLog:
             self._task = asyncio.get_running_loop().create_task(self._drain())
 
     def orders(self, events: Iterable[object], remark: str = "") -> None:
-        """What users made happen."""
-        for event in events:
-            if not isinstance(event, UserMade):
-                continue
-            kind = Kind.TOKEN if isinstance(event, TokenMade | TokenRevoked) else Kind.ORDER
-            for line in history.lines(0, event):  # type: ignore[arg-type]
-                made = Record(self.wall(), kind, subject=line.subject, text=line.text + remark)
-                self.note(replace(made, actor=event.actor, token=event.actor_id, origin=event.origin))
+        """What one request of a user made happen, as one record."""
+        made = [event for event in events if isinstance(event, UserMade)]
+        lines = [line for event in made for line in history.lines(0, event)]  # type: ignore[arg-type]
+        if not lines:
+            return
+        kind = Kind.TOKEN if isinstance(made[0], TokenMade | TokenRevoked) else Kind.ORDER
+        record = Record(self.wall(), kind, actor=made[0].actor, token=made[0].actor_id, origin=made[0].origin)
+        if len(lines) == 1:
+            record = replace(record, subject=lines[0].subject, text=lines[0].text + remark)
+        else:
+            said = "; ".join(f"{line.subject} {line.text}" for line in lines[:NAMED_MAX])
+            more = f"; and {len(lines) - NAMED_MAX} more" if len(lines) > NAMED_MAX else ""
+            said = said if len(said) + len(more) <= TEXT_MAX else f"{said[: TEXT_MAX - len(more) - 40]}..."
+            subject = f"{lines[0].subject} and {len(lines) - 1} more"
+            record = replace(record, subject=subject, text=f"{said}{more}{remark}", count=len(lines))
+        if kind is Kind.TOKEN or self._has_share(record):
+            self.note(record)
+        else:
+            self._count(replace(record, subject=MORE_ORDERS, text="in the journal", count=1))
+
+    def _has_share(self, record: Record) -> bool:
+        used, at = self._ordered.pop(record.token, (0.0, record.at))
+        used = max(0.0, used - ORDERS_PER_S * max(0, record.at - at) / 1000)
+        fits = used + 1 <= ORDERS
+        self._ordered[record.token] = (used + fits, record.at)
+        if len(self._ordered) > SEEN_MAX:
+            self._ordered.pop(next(iter(self._ordered)))
+        return fits
+
+    def joined(self, joining: Joining) -> None:
+        """Somebody brought a join token."""
+        token, record = joining.token, Record(self.wall(), Kind.LOGIN, origin=joining.origin)
+        if token is not None:
+            kind = Kind.DENIED if joining.why else Kind.TOKEN
+            record = replace(record, kind=kind, actor=token.name, token=token.id)
+        if joining.why:
+            self._count(replace(record, subject=f"join as {joining.node}", text=joining.why))
+        elif token is not None:
+            self.note(replace(record, subject=f"token:{token.id}", text=f"enrolled the node {joining.node}"))
 
     def used(self, who: Admitted) -> None:
         """A token was brought, and was good."""
@@ -116,8 +157,12 @@ class AuditLog:
             kind = Kind.TOKEN if isinstance(error, Expired) else Kind.DENIED
             what = f"{request.method} {request.url.path}"
             made = replace(made, kind=kind, actor=who.name, token=who.token, subject=what)
-        if self._failures.add(made):
-            self.note(made)
+        self._count(made)
+
+    def _count(self, record: Record) -> None:
+        """Written at once, or with others like it."""
+        if self._failures.add(record):
+            self.note(record)
         elif self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._drain())
 
@@ -125,7 +170,7 @@ class AuditLog:
 
     async def close(self) -> None:
         """What is known now is still written, if that is quick."""
-        for record in self._failures.over(None):
+        for record in self._failures.over(None, self.wall()):
             self.note(record)
         if self._task is not None:
             task = self._task
@@ -141,7 +186,8 @@ class AuditLog:
             while self._queue or self._failures.counted:
                 if not self._queue:
                     await asyncio.sleep(AGAIN_S)
-                for record in self._failures.over(self.wall()):
+                now = self.wall()
+                for record in self._failures.over(now, now):
                     self.note(record)
                 if self._queue:
                     await self._write(list(itertools.islice(self._queue, BATCH_MAX)))
@@ -222,15 +268,18 @@ class Failures:
         self.counted[key] = (found[0], record, found[2] + 1)
         return False
 
-    def over(self, now: Instant | None) -> list[Record]:
-        """Records of those whose minute is over; without `now`, of all."""
+    def over(self, now: Instant | None, at: Instant | None = None) -> list[Record]:
+        """Records of those whose minute is over; without `now`, of all. `at`: they are told at this instant,
+        after what was told meanwhile."""
         done = [
             key
             for key, (since, _, _) in self.counted.items()
             if now is None or abs(now - since) >= COUNTED_FOR_S * 1000
         ]
         found = [self.counted.pop(key) for key in done]
-        return [replace(record, count=count) for _, record, count in found if count]
+        told = [replace(record, count=count) for _, record, count in found if count]
+        return told if at is None else [replace(record, at=at) for record in told]
 
 
 OTHERS = ("", "", "others")
+MORE_ORDERS = "more orders"

@@ -108,6 +108,7 @@ class Edge:
         self.authority = authority or KnownBy()
         self.who = Admitted(Role.READ, "")  # of the request that is served: see `edge_in`
         self.audit = AuditLog(plane.registry, plane.name, plane.clock.wall, sink, plane.audit_dropped)
+        plane.hub.enrolment.noted = self.audit.joined
         self.rates = Rates(limits.requests_per_s)
         self.streams = Streams(limits.streams)
         self.fronts = Fronts(plane.hub.enrolment.gateway_secret)

@@ -8,6 +8,7 @@ says what is wrong and what to do about it, because the person who reads it sits
 import hmac
 import re
 from collections.abc import Callable, Container
+from dataclasses import dataclass
 
 from holdfast.model.node import COMING, NodeState
 from holdfast.model.world import World

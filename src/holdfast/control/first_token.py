@@ -14,8 +14,10 @@ import secrets
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from holdfast.model.units import Instant
+from holdfast.ports.audit import Kind, Record
 from holdfast.ports.errors import Denied
 from holdfast.ports.registry import FIRST, Registry, Role, Token
 from holdfast.wire.identity import hashed
@@ -41,6 +43,11 @@ async def ensure(path: Path, registry: Registry, now: Instant, *, ours: bool, ag
     except Denied:  # another control plane made it in the same moment, and has the file
         path.unlink()
         return
+    why = "asked for anew" if again else "of a start that found none"
+    made = Record(now, Kind.TOKEN, secrets.token_hex(8), subject=f"token:{FIRST}")
+    await registry.record(
+        (replace(made, text=f"made: role admin, {why}, by whoever runs the control plane"),)
+    )
     log.warning("made an admin token", file=str(path))
 
 

@@ -179,7 +179,9 @@ class Hub:
     async def _check(self, session: Session, hello: Hello, term: Term) -> None:
         try:
             known = term.mind.world, self._other(hello)
-            await self.enrolment.check(hello, session.nonce, *known, over_tls=session.over_tls, origin=session.ends[0])
+            await self.enrolment.check(
+                hello, session.nonce, *known, over_tls=session.over_tls, origin=session.ends[0]
+            )
         except Refusal as refusal:
             session.refuse(refusal.code, refusal.why, refusal.hint)
             return

@@ -7,8 +7,6 @@ import msgspec
 
 from holdfast.model.units import Instant
 
-ROWS_MAX = 100_000  # that a registry keeps: the oldest go first
-
 
 class Kind(enum.StrEnum):
     ORDER = "order"  # somebody changed something
@@ -16,6 +14,10 @@ class Kind(enum.StrEnum):
     LOGIN = "login"  # a failed one
     DENIED = "denied"  # a token that is good, and not for this
     LOST = "lost"  # records that could not be kept
+
+
+# So many of each kind a registry keeps, and the oldest go first: what strangers do displaces no order.
+KEPT = {Kind.ORDER: 80_000, Kind.LOGIN: 8_000, Kind.DENIED: 6_000, Kind.TOKEN: 5_000, Kind.LOST: 1_000}
 
 
 class Record(msgspec.Struct, frozen=True):

@@ -114,7 +114,8 @@ class Registry(Protocol):
         """The token with this id was used. False: it had been used before, or is not known."""
 
     async def record(self, records: tuple[Record, ...]) -> None:
-        """Keep these in the audit log, each once, in their order; of all, the last ROWS_MAX."""
+        """Keep these in the audit log, each once, in their order; of each kind, about the last
+        KEPT."""
 
     async def audited(
         self,

@@ -14,9 +14,11 @@ from holdfast.adapters.stores.codec import storable
 from holdfast.adapters.stores.database import Database
 from holdfast.adapters.stores.schema import audit, identities, secrets, tokens
 from holdfast.model.units import NEVER, Instant
-from holdfast.ports.audit import ROWS_MAX, Kind, Record
+from holdfast.ports.audit import KEPT, Kind, Record
 from holdfast.ports.errors import Denied
 from holdfast.ports.registry import Identity, Role, Token, unfit
+
+LOOK_EVERY = 500  # records: are there too many?
 
 
 class SqlRegistry:
@@ -102,7 +104,8 @@ class SqlRegistry:
             )
         if fresh:
             connection.execute(insert(audit), fresh)
-            connection.execute(delete(audit).where(audit.c.seq <= last + len(fresh) - ROWS_MAX))
+            if last // LOOK_EVERY != (last + len(fresh)) // LOOK_EVERY:
+                _forget_oldest(connection)
 
     async def audited(
         self,
@@ -145,3 +148,12 @@ def _identity(node: str, connection: Connection) -> Identity | None:
 
 def _token(row: Row[Any]) -> Token:
     return Token(**{**row._mapping, "role": Role(row.role)})
+
+
+def _forget_oldest(connection: Connection) -> None:
+    for kind, most in KEPT.items():
+        of_kind = audit.c.kind == kind.value
+        beyond = select(audit.c.seq).where(of_kind).order_by(audit.c.seq.desc()).offset(most).limit(1)
+        last = connection.execute(beyond).scalar()
+        if last is not None:
+            connection.execute(delete(audit).where(of_kind, audit.c.seq <= last))

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from holdfast.model.units import NEVER, Instant
-from holdfast.ports.audit import ROWS_MAX, Record
+from holdfast.ports.audit import KEPT, Record
 from holdfast.ports.errors import Denied, Unreachable
 from holdfast.ports.registry import Identity, Token, unfit
 
@@ -72,7 +72,11 @@ class SimRegistry:
             if all(record.id != other.id for other in self.kept):
                 self.numbered += 1
                 self.kept.append(replace(record, seq=self.numbered))
-        self.kept = self.kept[-ROWS_MAX:]
+        of_kind = {
+            kind: [one.seq for one in self.kept if one.kind is kind][-most:] for kind, most in KEPT.items()
+        }
+        kept = {seq for numbers in of_kind.values() for seq in numbers}
+        self.kept = [one for one in self.kept if one.seq in kept]
 
     async def audited(
         self,
