@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.core import check
-from holdfast.core.state import fold
+from holdfast.core.state import fold, fold_workloads
 from holdfast.core.state.fold_pools import LATE_MS
 from holdfast.core.turn import Entry, resume
 from holdfast.model import action as do
@@ -529,21 +529,17 @@ def test_a_launched_node_has_no_more_than_its_offer(can_launch: bool, cpu_milli:
     assert play.node("a").capacity.cpu_milli == cpu_milli
 
 
-@pytest.mark.parametrize(("can_launch", "zone"), [(True, "a"), (False, "b")])
-def test_the_place_of_a_machine_that_joined_by_itself_can_be_put_right(can_launch: bool, zone: str) -> None:
-    play = Play(can_launch=can_launch)
-    play.join("n1", zone="a")
-    play.join("n1", zone="b")
-    assert play.node("n1").place.zone == zone
-    assert check.inconsistencies(play.world) == []
-
-
-def test_a_machine_does_not_change_its_place_under_what_runs_there() -> None:
-    play = Play(can_launch=False)
-    play.join("n1", zone="a")
-    play.settle()
-    play.apply(Workload("web", Service(1), needs(cpu=1)))
-    play.obey()
-    play.join("n1", zone="b", running=("web/0.1",))
-    assert play.node("n1").place.zone == "a"
-    assert check.inconsistencies(play.world) == []
+def test_whose_a_name_was_is_known_while_anything_of_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fold_workloads, "GONE_KEPT", 2)
+    world = World()
+    for number in range(6):
+        name = f"w{number}"
+        fold.observe(
+            world, ev.WorkloadApplied(at=1, workload=Workload(name, Job(), needs(cpu=1), project="vision"))
+        )
+        fold.observe(world, ev.WorkloadDeleted(at=2, workload=name))
+        if number == 0:
+            world.held[name] = {"w0/0": None}  # its replica has not ended yet
+    last = Workload("w6", Job(), needs(cpu=1), project="vision")
+    fold.observe(world, ev.WorkloadApplied(at=3, workload=last))
+    assert list(world.project_of) == ["w0", "w4", "w5", "w6"]

@@ -23,7 +23,9 @@ there for it; the header `Holdfast-Project: NAME` makes the same of any token. W
 takes a token without a project. [Who gets which token](../how-to/tokens-and-roles.md).
 
 **Rate limit.** A token may ask 100 times a second (one of a gateway 1,000 times), and have 32 streams open.
-Beyond that the answer is a 429, which says in Retry-After when to come again.
+What holds the control plane for long counts for more: in the long run a token has half of a processor. Orders
+may add 1 MiB a second to the journal, and 16 MiB at once. Beyond that the answer is a 429, which says in
+Retry-After when to come again.
 
 **Who answers.** Every control plane answers reads. What takes the leader is sent on to it with a 307 and its
 Location; when nobody leads, the answer is a 503 with Retry-After.
