@@ -99,6 +99,7 @@ def run(
         world.replicas[replica.id] = replica
         world.on_node[name][replica.id] = None
         world.of_slot[slot.id] = {replica.id: None}
+        world.held.setdefault(workload.name, {})[slot.id] = None
         if state is State.STOPPING:
             world.stopping[replica.id] = None
         world.room.take(world.room.row[name], replica.needs, replica.devices)
