@@ -17,9 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.api import access, gate, history, reads, streams, token_limits, writes
 from holdfast.api import edge as edge_module
-from holdfast.api.loop_time import LoopTime
 from holdfast.api.problems import Refused
-from holdfast.api.token_limits import TokenLimits
+from holdfast.api.token_limits import LoopTime, TokenLimits
 from holdfast.control import front, strangers
 from holdfast.ports.errors import Unreachable
 from holdfast.ports.registry import Role, Token

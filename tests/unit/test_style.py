@@ -46,7 +46,7 @@ MAY_CATCH_EVERYTHING = {
     "src/holdfast/adapters/providers/found.py",
     "src/holdfast/api/edge.py",
     "src/holdfast/api/gate.py",
-    "src/holdfast/api/loop_time.py",
+    "src/holdfast/api/token_limits.py",
     "src/holdfast/control/perform.py",
     "src/holdfast/control/plane.py",
     "src/holdfast/control/term.py",

@@ -25,9 +25,9 @@ from starlette.types import Message, Receive, Scope, Send
 from holdfast.api import problems, projects
 from holdfast.api.access import Admitted, Forbidden
 from holdfast.api.edge import Edge, edge_of
-from holdfast.api.loop_time import LoopTime
 from holdfast.api.problems import Refused
 from holdfast.api.streams import Stream
+from holdfast.api.token_limits import LoopTime
 from holdfast.control.front import DRAIN, KNOWN
 from holdfast.control.plane import NotLeading, Plane
 from holdfast.ports.errors import PortError
