@@ -18,8 +18,8 @@ from holdfast.control.enrol import Joining
 from holdfast.model.event import OperatorOrdered, Order, PoolApplied, WorkloadApplied
 from holdfast.ports.audit import Kind, Record
 from holdfast.ports.registry import Role, Token
-from holdfast.sim.registry import SimRegistry
-from holdfast.sim.store import SimStore
+from holdfast.sim.twins.registry import SimRegistry
+from holdfast.sim.twins.store import SimStore
 from holdfast.wire.identity import Key, hashed
 from tests.planes import FLEET, World, until, within
 from tests.served import WEB, YAML, Served, answered, bearer, served

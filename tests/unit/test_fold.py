@@ -543,3 +543,23 @@ def test_whose_a_name_was_is_known_while_anything_of_it_runs(monkeypatch: pytest
     last = Workload("w6", Job(), needs(cpu=1), project="vision")
     fold.observe(world, ev.WorkloadApplied(at=3, workload=last))
     assert list(world.project_of) == ["w0", "w4", "w5", "w6"]
+
+
+@pytest.mark.parametrize(("can_launch", "zone"), [(True, "a"), (False, "b")])
+def test_the_place_of_a_machine_that_joined_by_itself_can_be_put_right(can_launch: bool, zone: str) -> None:
+    play = Play(can_launch=can_launch)
+    play.join("n1", zone="a")
+    play.join("n1", zone="b")
+    assert play.node("n1").place.zone == zone
+    assert check.inconsistencies(play.world) == []
+
+
+def test_a_machine_does_not_change_its_place_under_what_runs_there() -> None:
+    play = Play(can_launch=False)
+    play.join("n1", zone="a")
+    play.settle()
+    play.apply(Workload("web", Service(1), needs(cpu=1)))
+    play.obey()
+    play.join("n1", zone="b", running=("web/0.1",))
+    assert play.node("n1").place.zone == "a"
+    assert check.inconsistencies(play.world) == []

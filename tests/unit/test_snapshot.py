@@ -214,6 +214,7 @@ def test_a_snapshot_with_one_bit_turned_is_not_believed() -> None:
 def test_every_field_of_the_world_is_written_or_derived() -> None:
     kept = set(Saved.__struct_fields__) - {"lines", "lines_by_name", "rows", "due", "fleet"}
     derived = {*check.derived(World()), "joined", "serving", "of_priority", "market", "room", "agenda"}
+    derived |= {"numbered"}
     assert set(vars(World())) == kept | derived
     assert {*LINES, *LINES_BY_NAME} <= derived
 

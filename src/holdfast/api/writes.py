@@ -30,7 +30,7 @@ from holdfast.core.gateway.routing import route_claims
 from holdfast.core.scaling.load_signals import SOURCES_MAX, true
 from holdfast.core.workloads import apply as workload_apply
 from holdfast.core.workloads import ceilings, dependencies, differences
-from holdfast.files.workload import Wanted, documents
+from holdfast.files.workload.workload_file import Wanted, documents
 from holdfast.model.event import (
     Event,
     PolicyApplied,
