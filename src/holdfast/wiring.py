@@ -60,6 +60,7 @@ TOGETHER_S = 0.5
 SOON_S = 0.1
 RESTORE = "restore the database from a copy; or, if that fleet is no more: --new-fleet begins another here"
 LOCAL = "local"  # who brings the pools of the command line, for history
+PROFILES_S = 5.0  # from one look at the file of provider profiles to the next
 SUPERVISE_AGAIN_S = 10.0  # after a provider stopped by a mistake
 
 log = structlog.get_logger("holdfast")
@@ -402,11 +403,18 @@ class Providers:
         return Join((self.url,), token, insecure=plain)
 
     async def supervise(self) -> None:
-        """Agents that ended before their nodes did are started again."""
+        """Agents that ended before their nodes did are started again. And the profiles are looked at, so that
+        a mistake in their file is told soon, and not when a pool needs them."""
         async with asyncio.TaskGroup() as group:
             group.create_task(_supervised(self.local))
+            group.create_task(self._look_at_profiles())
             while True:
                 group.create_task(_supervised(await self._new.get()))
+
+    async def _look_at_profiles(self) -> None:
+        while True:
+            await asyncio.sleep(PROFILES_S)
+            self.profiles()
 
     async def stop_all(self, leaving: Leaving, world: World) -> Iterable[str]:
         """Local nodes get time to end what runs on them; others are ended as their provider does it."""

@@ -150,6 +150,12 @@ def test_limits_of_a_key_and_of_a_team_are_said_and_shown(folder: Path, holdfast
     assert told.out == "team:red: 30 requests/min\n"
     assert "until the gateway starts anew" in told.err
     assert holdfast("limits", "list", "--json").json["team:red"] == {"requests_per_min": 30}
+    again = holdfast("limits", "reset", "team:red")
+    assert (again.code, again.out) == (0, "team:red: what was used of it is forgotten\n"), again
+    assert holdfast("limits", "reset", "team:rde").code == 2
+    misspelt = holdfast("limits", "set", "team:rde", "--requests-per-min", 30)
+    assert "note: " in misspelt.err
+    assert holdfast("limits", "set", "team:rde", "--unlimited").code == 0
     assert holdfast("limits", "set", "team:red", "--unlimited").out == "team:red: not limited\n"
 
 

@@ -57,7 +57,10 @@ def test_a_project_from_its_quota_to_its_audit_log(folder: Path, holdfast: Holdf
     refused = holdfast(folder, "spend", *ann)
     assert (refused.code, "of the whole fleet" in refused.err) == (2, True)
     listed = holdfast(folder, "projects").out.splitlines()
-    assert listed[0].split() == ["PROJECT", "WORKLOADS", "NODES", "CPUS", "MEMORY", "GPUS", "A", "MONTH"]
+    heads = ["PROJECT", "WORKLOADS", "SLOTS", "NODES", "CPUS", "MEMORY", "GPUS", "A", "MONTH"]
+    assert listed[0].split() == heads
+    assert "1 of 1,000" in listed[1]
+    assert "1 of 20,000" in listed[1]
     assert "0 of 8" in listed[1]
     assert "gpus none -> 8" in holdfast(folder, "events").out
     assert "$500.00" in listed[1]

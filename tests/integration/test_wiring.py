@@ -190,6 +190,26 @@ async def test_a_mistake_while_looking_after_local_nodes_ends_nobody_else(
     await providers.close()
 
 
+async def test_the_file_of_profiles_is_looked_at_though_no_pool_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake in it is told when it is made, and not when the next pool is applied."""
+    monkeypatch.setattr(wiring, "PROFILES_S", 0.01)
+    looks = list[int]()
+
+    def profiles() -> dict[str, Any]:
+        looks.append(1)
+        return {}
+
+    enrolment = Enrolment(SimRegistry(), CLOCK, b"")
+    providers = Providers(Settings(tmp_path), enrolment, "http://127.0.0.1:1", profiles=profiles)
+    supervising = asyncio.create_task(providers.supervise())
+    await until(lambda: len(looks) >= 3)
+    supervising.cancel()
+    await asyncio.gather(supervising, return_exceptions=True)
+    await providers.close()
+
+
 async def test_launched_nodes_are_given_what_outlives_every_certificate(tmp_path: Path) -> None:
     """They were given the leaf of the control plane: after its renewal they trusted nobody. EC2 takes a
     repeated request for the same one only if nothing differs."""

@@ -45,13 +45,15 @@ async def make_token(request: Request, edge: ThisEdge, actor: ThisActor, body: T
         return await sent_on(request, edge)
     role = Role(body.role)
     if role is not Role.JOIN and (body.pool or body.node):
-        raise Refused(422, "only a join token is for a pool or a node", problems=["body.pool, body.node"])
+        what = "only a join token is for a pool or a node"
+        given = [name for name in ("pool", "node") if getattr(body, name)]
+        raise Refused(422, what, f"leave out {' and '.join(given)}", problems=[f"body.{given[0]}: {what}"])
     if body.uses > 1 and (role is not Role.JOIN or body.node):
         what = "only a join token has a number of uses" if role is not Role.JOIN else "one node joins once"
-        raise Refused(422, what, "leave out uses", problems=["body.uses"])
+        raise Refused(422, what, "leave out uses", problems=[f"body.uses: {what}"])
     if body.project and role not in OF_PROJECTS:
         what = f"a token of the role {role} is for the whole fleet"
-        raise Refused(422, what, "leave out project", problems=["body.project"])
+        raise Refused(422, what, "leave out project", problems=[f"body.project: {what}"])
     if body.pool and body.pool not in plane.world.pools:
         check_known(plane)
         raise unknown("pool", body.pool, plane.world.pools)

@@ -121,14 +121,40 @@ def set_limits(
     if json:
         output.raw(body)
         return
+    from holdfast.api.shapes import Done
     from holdfast.cli.client import http
     from holdfast.cli.render.tables import keys
     from holdfast.model.gateway import Limits
 
     words = keys.words(http.read(_encoded(wanted), Limits))
     print(f"{scope}: {words or 'not limited'}")
+    _, but, why = http.read(body, Done).done.partition(", but ")
+    if but:  # a misspelt team, or a model that nobody serves
+        print(f"note: {why}", file=sys.stderr)
     if api.server.is_gateway and (not scope.startswith("key:") or "/" in scope):
         print("this holds until the gateway starts anew: to keep it, write it in its file", file=sys.stderr)
+
+
+@app.command("reset")
+@talks_of_keys
+def reset_limits(
+    api: "Client",
+    scope: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCOPE",
+            help="As `holdfast limits list` shows it, or key:ID.",
+            autocompletion=completion.scopes,
+        ),
+    ],
+    json: Json = False,
+) -> None:
+    """Forget what was used of the limits of a scope. A budget is whole again; limits a minute owe nothing."""
+    body = api.post(f"/v1/reset-limits/{quote(scope, safe=':/')}")
+    if json:
+        output.raw(body)
+        return
+    print(f"{scope}: what was used of it is forgotten")
 
 
 def given_limits(**values: int | None) -> dict[str, int]:

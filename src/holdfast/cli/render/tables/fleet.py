@@ -211,13 +211,14 @@ def pools(found: Sequence[Pool]) -> Rows:
 
 
 def projects(found: Sequence[Project]) -> Rows:
-    made = Rows("PROJECT", "WORKLOADS", "NODES", "CPUS", "MEMORY", "GPUS", "A MONTH")
+    made = Rows("PROJECT", "WORKLOADS", "SLOTS", "NODES", "CPUS", "MEMORY", "GPUS", "A MONTH")
     for one in found:
         month = one.hour_micro_usd * HOURS_OF_A_MONTH
         most = one.month_micro_usd_max
         made.add(
             Text(one.name, "bold"),
-            str(one.workloads),
+            _of(f"{one.workloads:,}", f"{one.workloads_max:,}"),
+            _of(f"{one.replicas:,}", f"{one.replicas_max:,}"),
             _of(str(one.nodes), None if one.nodes_max is None else str(one.nodes_max)),
             _of(f"{one.cpu_milli / 1000:g}", _thousandth(one.cpu_milli_max)),
             _of(
