@@ -14,7 +14,6 @@ have left what cannot be found, so its end is told as unproven.
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import zlib
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent import cgroup, health, kernel, logs, procfs, remains, replicas, users
+from holdfast.agent import below, cgroup, checkpoints, health, kernel, logs, procfs, remains, replicas, users
 from holdfast.agent.allot import Ports
 from holdfast.agent.become import Rights
 from holdfast.agent.environment import PROBE_MARK, Folders, environ_of, shims
@@ -121,6 +120,7 @@ class ProcessRuntime:
         self._tag = f"{zlib.crc32(self._tree.root.encode()):08x}"
         self._group = ""
         self._contain, self._users = contain, users
+        self._given: dict[tuple[str, int], int] = {}  # users, by workload and its number
         self._starting = asyncio.Lock()
         self._lock = -1
         self._closed = False
@@ -277,10 +277,19 @@ class ProcessRuntime:
     def _rights(self, replica: Replica) -> Rights:
         task = replica.task
         if self._users is not None:
-            taken = {it.user for it in self._replicas.values() if it.task.workload != task.workload}
-            replica.user = self._users.of(task.workload, task.brief.user, taken)
+            replica.user = self._user_of(task, self._users)
         tmp = replica.folders.tmp if self._users is not None and self._users.own_tmp else ""
         return users.rights(replica.user, tmp, gpus=task.wanted.needs.gpu_milli > 0)
+
+    def _user_of(self, task: Task, own: users.Users) -> int:
+        """The same as before; the first time nothing that other workloads left may belong to it."""
+        workload, number = task.workload, task.brief.user
+        taken = {it.user for it in self._replicas.values() if it.task.workload != workload}
+        user = self._given.get((workload, number), 0)
+        if not user or user in taken:
+            taken |= checkpoints.taken(self._tree.checkpoints, quoted(workload), number)
+            user = self._given[workload, number] = own.of(workload, number, taken)
+        return user
 
     # what the shims say
 
@@ -555,10 +564,11 @@ class ProcessRuntime:
 
 
 def _delete(tree: Tree, live: set[str]) -> None:
-    for name in os.listdir(tree.gone):
-        shutil.rmtree(f"{tree.gone}/{name}", ignore_errors=True)
+    """Logs first: what programs left may be as large and as deep as they liked."""
     with contextlib.suppress(OSError):  # a disk that has other worries
         logs.prune(tree.logs, live, LOGS_KEPT, LOG_BYTES_KEPT)
+    for name in os.listdir(tree.gone):
+        below.remove(f"{tree.gone}/{name}")
 
 
 def _reap(pid: int) -> None:

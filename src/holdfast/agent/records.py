@@ -66,7 +66,7 @@ def read_number(path: str) -> int:
 def write(path: str, data: bytes, reader: int = 0) -> None:
     """Whoever reads it finds the old or the new, and nothing between. `reader`: a group that may, besides."""
     fresh = f"{path}.new"
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = _anew(fresh)
     try:
         if reader:
             os.fchown(handle, -1, reader)
@@ -77,6 +77,16 @@ def write(path: str, data: bytes, reader: int = 0) -> None:
     os.rename(fresh, path)
 
 
+def _anew(path: str) -> int:
+    """A file that nobody else has made, nor left a link to: what was there is removed, and not written to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileExistsError:  # from a write that was cut short, or planted
+        os.unlink(path)
+        return os.open(path, flags, 0o600)
+
+
 def _write_all(handle: int, data: bytes) -> None:
     """A disk that is almost full takes a part without complaint."""
     while data:
@@ -85,7 +95,7 @@ def _write_all(handle: int, data: bytes) -> None:
 
 def reserve(path: str) -> None:
     """Take the room that `write_reserved` will need, while there is some."""
-    handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = _anew(f"{path}.new")
     try:
         _write_all(handle, b" " * ROOM)
     finally:
@@ -94,7 +104,7 @@ def reserve(path: str) -> None:
 
 def write_reserved(path: str, data: bytes) -> None:
     """Durable when it returns."""
-    handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT, 0o600)
+    handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.pwrite(handle, data[:ROOM].ljust(ROOM), 0)
         os.fsync(handle)

@@ -23,12 +23,12 @@ and can go through the folders above without seeing what is in them; all the res
 
 import fcntl
 import os
-from itertools import chain, count
+from collections.abc import Callable
 
 import msgspec
 
-from holdfast.agent import probes, records, users
-from holdfast.agent.become import Rights
+from holdfast.agent import checkpoints, records, users
+from holdfast.agent.become import Rights, beside
 from holdfast.agent.environment import Folders, seat_of, signal_number, state_of
 from holdfast.agent.lease import boot_id
 from holdfast.model.event import Ended
@@ -36,8 +36,6 @@ from holdfast.model.program import Program
 from holdfast.model.units import Instant, Millis
 from holdfast.ports import private_folder
 from holdfast.ports.runtime import Exit, Task
-
-OWNER = ".workload"  # beside its checkpoints: the number by which we know it again
 
 _task_decoder = msgspec.json.Decoder(Task)
 
@@ -51,7 +49,7 @@ class Tree:
         self.logs = f"{root}/logs"
         self.gone = f"{root}/gone"
         self.lease = f"{root}/lease"
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
 
     def make(self, *, passage: bool = False) -> None:
         """`passage`: users of replicas go through to what is theirs."""
@@ -61,8 +59,8 @@ class Tree:
         for folder in (self.logs, self.gone):
             private_folder.close_to_others(folder)
         if passage:
-            private_folder.make(self._checkpoints)
-            for folder in (self.root, self.replicas, self._checkpoints):
+            private_folder.make(self.checkpoints)
+            for folder in (self.root, self.replicas, self.checkpoints):
                 users.open_way(folder)
 
     def lock(self) -> int:
@@ -78,7 +76,7 @@ class Tree:
     def folders(self, task: Task) -> Folders:
         name = quoted(task.wanted.replica)
         seat = "gang" if task.wanted.gang else seat_of(task.wanted.slot)
-        checkpoint = f"{self._checkpoints}/{quoted(task.workload)}/{quoted(seat)}"
+        checkpoint = f"{self.checkpoints}/{quoted(task.workload)}/{quoted(seat)}"
         return Folders(f"{self.replicas}/{name}", f"{self.logs}/{name}", checkpoint)
 
 
@@ -136,32 +134,10 @@ def checks_of(program: Program) -> records.Fields:
 
 def save_task(task: Task, folders: Folders, user: int) -> None:
     """`user`: of its own; 0: it is the agent's."""
-    _keep_apart(folders.checkpoint, task.brief.user)
-    if user:
-        _give_checkpoints(folders.checkpoint, user)
+    checkpoints.prepare(folders.checkpoint, task.brief.user, user)
     state = msgspec.json.encode(state_of(task.wanted, folders.checkpoint))
     records.write(folders.state, state, reader=user)
     records.write(f"{folders.own}/task", msgspec.json.encode(task))
-
-
-def _keep_apart(folder: str, number: int) -> None:
-    """Checkpoints of a workload that had this name before, in another project, are put aside: its number
-    tells, whether it has a user of its own here or not."""
-    all_of_it = os.path.dirname(folder)
-    before = records.read_number(f"{all_of_it}/{OWNER}")
-    if before and number and before != number:
-        names = chain([f"{all_of_it}.of-{before}"], (f"{all_of_it}.of-{before}.{more}" for more in count(2)))
-        os.rename(all_of_it, next(name for name in names if not os.path.lexists(name)))
-    private_folder.make(folder)
-    if number and before != number:
-        records.write(f"{all_of_it}/{OWNER}", f"{number}\n".encode())
-
-
-def _give_checkpoints(folder: str, user: int) -> None:
-    """What is there may belong to the agent's user, from a time before there were others."""
-    users.open_way(os.path.dirname(folder))
-    if os.lstat(folder).st_uid != user:
-        users.give_all(folder, user)
 
 
 def load_task(folder: str) -> Task | None:

@@ -7,15 +7,17 @@ that run there. With another user's id the kernel refuses each of these by itsel
 The number comes from the control plane, made of the fleet's secret and the workload's project and name
 (`wire.identity.user_number`). So a workload is the same user on every node, and finds its checkpoints on
 shared storage again; nobody who may name workloads can choose the number of another; and nothing needs to be
-written down. Two of one node that meet by chance are kept apart by taking the next number that is free.
+written down. Two of one node that meet by chance are kept apart by taking the next number that is free, also
+while one of them does not run: what it has saved still belongs to its number.
 
 Ids are in a range that nothing else uses (systemd leaves 0x70000000 and above alone). Where the kernel maps
 fewer ids to us, in a container for example, a range is taken that distributions leave alone.
 
 What must be so before anybody is separated (`found`): the agent is root with the capabilities for it, the
-folders of the node and its checkpoints can be reached by others, and so can the Python that the agent runs
-on, for then programs of this machine can be, too. Otherwise replicas run as the agent's user, as they do
-under an agent that is not root, and the node says so (`isolation: none`).
+folders of the node and its checkpoints can be reached by others and written to by none of them, and the
+Python that the agent runs on can be reached, for then programs of this machine can be, too. Otherwise
+replicas run as the agent's user, as they do under an agent that is not root, and the node says so
+(`isolation: none`).
 
 Refused: a user for each replica. The next filling of a slot reads the checkpoints of the one before, and
 members of a gang on one node share memory. Refused: users that are made with useradd: they would outlive the
@@ -31,7 +33,7 @@ import stat
 import sys
 from collections.abc import Callable, Collection
 
-from holdfast.agent import become
+from holdfast.agent import become, below
 from holdfast.agent.become import Rights
 from holdfast.ports import private_folder
 from holdfast.ports.private_folder import PASSAGE
@@ -49,6 +51,7 @@ NEEDED = {
 GPU_GROUPS = ("render", "video")  # may open the devices of AMD
 TASKS_MAX = 32_768  # processes and threads, and never more than half of what the machine may have
 ANSWER_BYTES = 4096
+GIVEN = (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK)
 
 
 class Users:
@@ -58,10 +61,14 @@ class Users:
         self._first, self._count, self.own_tmp = first, count, own_tmp
 
     def of(self, workload: str, number: int, taken: Collection[int]) -> int:
-        """`taken`: those of other workloads that run here. `number`: 0 if the control plane sent none."""
+        """`taken`: those of other workloads, which run here or have checkpoints here. `number`: 0 if the
+        control plane sent none. ValueError: every id is taken."""
         number = number or int.from_bytes(hashlib.sha256(workload.encode()).digest()[:8], "big")
         users = (self._first + (number + more) % self._count for more in range(len(taken) + 1))
-        return next(user for user in users if user not in taken)
+        user = next((user for user in users if user not in taken), 0)
+        if not user:
+            raise ValueError("every user id that workloads may have is taken")
+        return user
 
     def may_be(self, user: int) -> bool:
         return self._first <= user < self._first + self._count
@@ -76,8 +83,13 @@ def found(root: str, checkpoints: str, python: str = sys.executable) -> tuple[Us
         why = "too few ids are mapped to us"
     if why:
         return None, why
-    private_folder.make(root)
-    private_folder.make(checkpoints)
+    for folder in (root, checkpoints):
+        why = private_folder.exposed(folder)  # before anything is made there
+        if not why:
+            private_folder.make(folder)
+            why = private_folder.exposed(folder)
+        if why:
+            return None, why
     ours = [folder for folder in (root, checkpoints) if os.stat(folder).st_uid == os.geteuid()]
     ways = [root, checkpoints, *([os.path.realpath(python)] if python else [])]
     why = _asked(lambda: _as(first, lambda: _closed(ways, ours))) or _unable_to_give(checkpoints, first)
@@ -93,25 +105,45 @@ def is_below(path: str, folder: str) -> bool:
 
 def open_way(folder: str) -> None:
     """Through a folder, if it is ours."""
-    seen = os.stat(folder)
-    if seen.st_mode & PASSAGE != PASSAGE and seen.st_uid == os.geteuid():
-        os.chmod(folder, stat.S_IMODE(seen.st_mode) | PASSAGE)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        seen = os.fstat(handle)
+        if seen.st_mode & PASSAGE != PASSAGE and seen.st_uid == os.geteuid():
+            os.fchmod(handle, stat.S_IMODE(seen.st_mode) | PASSAGE)
+    finally:
+        os.close(handle)
 
 
 def give(folder: str, user: int) -> None:
     """A folder that is the user's alone."""
-    os.chown(folder, user, user, follow_symlinks=False)
-    os.chmod(folder, private_folder.PRIVATE)
+    handle = below.entered(folder)
+    try:
+        _give(handle, user)
+    finally:
+        os.close(handle)
 
 
-def give_all(folder: str, user: int) -> None:
-    """With what is in it. Files that have another name elsewhere stay as they are."""
-    for _, folders, files, handle in os.fwalk(folder, follow_symlinks=False):
-        for name in (*folders, *files):
-            seen = os.stat(name, dir_fd=handle, follow_symlinks=False)
-            if stat.S_ISDIR(seen.st_mode) or seen.st_nlink == 1:
-                os.chown(name, user, user, dir_fd=handle, follow_symlinks=False)
-    give(folder, user)
+def _give(folder: int, user: int) -> None:
+    os.fchown(folder, user, user)
+    os.fchmod(folder, private_folder.PRIVATE)
+
+
+def give_all(folder: int, user: int) -> None:
+    """The folder of this handle, with what is in it. Files that have another name elsewhere stay as they
+    are, and so do links. Each is looked at and given by one handle: nobody can put another in its place."""
+    for above, name, _ in below.walk(folder):
+        try:
+            handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        except FileNotFoundError:
+            continue
+        try:
+            seen = os.fstat(handle)
+            plain = stat.S_IFMT(seen.st_mode) in GIVEN and seen.st_nlink == 1
+            if stat.S_ISDIR(seen.st_mode) or plain:
+                os.chown(f"/proc/self/fd/{handle}", user, user)
+        finally:
+            os.close(handle)
+    _give(folder, user)
 
 
 def rights(user: int, tmp: str, *, gpus: bool) -> Rights:
