@@ -50,16 +50,18 @@ def dig(folder: Path, depth: int = DEPTH) -> None:
 # folders without end
 
 
-def test_what_is_deep_is_walked_to_its_end_and_removed(tmp_path: Path) -> None:
-    dig(tmp_path)
-    (tmp_path / "beside").mkdir()
-    (tmp_path / "beside" / "file").touch()
-    top = os.open(tmp_path, os.O_RDONLY)
+@root_only
+def test_what_is_deep_is_walked_to_its_end_and_removed(public: Path) -> None:
+    deep = public / "deep"
+    (deep / "beside").mkdir(parents=True)
+    (deep / "beside" / "file").touch()
+    dig(deep)
+    top = os.open(deep, os.O_RDONLY)
     names = [name for _, name, _ in below.walk(top)]
     os.close(top)
     assert (names.count("d"), names.count("last"), names.count("file")) == (DEPTH, 1, 1)
-    below.remove(str(tmp_path))
-    assert not tmp_path.exists()
+    below.remove(str(deep))
+    assert not deep.exists()
 
 
 def test_what_is_removed_is_what_is_below_and_not_what_links_name(tmp_path: Path) -> None:
@@ -77,6 +79,7 @@ def test_what_is_removed_is_what_is_below_and_not_what_links_name(tmp_path: Path
     assert (kept / "file").exists()
 
 
+@root_only
 async def test_a_folder_without_end_stops_neither_the_cleaning_nor_the_agent(rig: Rig) -> None:
     """Python's own removal ended with an error there, for good."""
     async with rig.node() as node:
@@ -144,19 +147,19 @@ def test_checkpoints_that_another_user_laid_out_are_not_taken(tmp_path: Path) ->
 
 
 @root_only
-def test_what_is_given_away_is_deep_and_has_no_other_name(tmp_path: Path) -> None:
-    seat = tmp_path / "soon" / "0"
+def test_what_is_given_away_is_deep_and_has_no_other_name(public: Path) -> None:
+    seat = public / "soon" / "0"
     seat.mkdir(parents=True)
     dig(seat, 1_200)
-    (tmp_path / "precious").write_text("precious")
-    os.link(tmp_path / "precious", seat / "linked")
-    (seat / "link").symlink_to(tmp_path / "precious")
+    (public / "precious").write_text("precious")
+    os.link(public / "precious", seat / "linked")
+    (seat / "link").symlink_to(public / "precious")
     checkpoints.prepare(str(seat), 7, STRANGER)
     top = os.open(seat, os.O_RDONLY)
     owners = {name: seen.st_uid for _, name, seen in below.walk(top)}
     os.close(top)
     assert owners == {"d": STRANGER, "last": STRANGER, "linked": 0, "link": 0}
-    assert (tmp_path / "precious").stat().st_uid == 0
+    assert (public / "precious").stat().st_uid == 0
 
 
 # who may write where checkpoints are

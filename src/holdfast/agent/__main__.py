@@ -101,6 +101,7 @@ async def _live(
         cgroup_root=Path(group) if (group := cgroup.find()) else None,
         contain=contain,
         users=own,
+        log=log,
     )
     capacity = machine_facts.resources(told.cpu_milli, told.memory_mib, told.gpus, told.gpu_kind)
     agent = Agent(told, home, runtime, neighbours.Neighbours(listener), capacity, log)

@@ -31,6 +31,7 @@ from holdfast.agent.lease import Lease, boot_id
 from holdfast.agent.limiter import Limiter
 from holdfast.agent.probes import ALIVE, READY
 from holdfast.agent.replicas import Tree, quoted
+from holdfast.agent.say import Log
 from holdfast.agent.spawn import spawn_shim
 from holdfast.core.agent.machine import Wanted
 from holdfast.model.event import Ended
@@ -94,6 +95,7 @@ class ProcessRuntime:
         gpus: Gpus | None = None,
         contain: bool,
         users: users.Users | None = None,
+        log: Log | None = None,
     ) -> None:
         """`contain`: run what is exclusive in a PID namespace, which must be possible. `users`: of whom each
         workload gets one; none: replicas run as the agent does."""
@@ -110,11 +112,13 @@ class ProcessRuntime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tidying: asyncio.Task[None] | None = None
         self._untidy = False
+        self._log = log or Log()
         self._limiter = Limiter(
             self._replicas,
             self._end_with,
             lambda name, used, asked: self.overused(name, used, asked),
             gpus or Gpus(),
+            self._log,
         )
         # Tells the groups of this root from those of another agent on this machine.
         self._tag = f"{zlib.crc32(self._tree.root.encode()):08x}"
@@ -137,12 +141,14 @@ class ProcessRuntime:
             if cgroup.prepare(self._cgroup_root, group):
                 self._group = f"{self._cgroup_root}/{group}"
         names = sorted(os.listdir(self._tree.replicas))
-        if names:  # an agent of an older version ran probes itself
-            procfs.kill(procfs.marked(f"{PROBE_MARK}={self._tag}-"), signal.SIGKILL)
+        if names:
+            left = await asyncio.to_thread(procfs.marked, f"{PROBE_MARK}={self._tag}-")
+            procfs.kill(left, signal.SIGKILL)
         found = await asyncio.gather(*(self._adopt_one(f"{self._tree.replicas}/{name}") for name in names))
         if self.limits() is not LimitedBy.CGROUP:
             self._keep(self._limiter.watch_memory())
         self._keep(self._limiter.watch_disk(self._tree.root))
+        self._keep(self._limiter.watch_disk(self._tree.checkpoints, unless=self._tree.root))
         self._tidy()
         return [adopted for adopted in found if adopted is not None]
 
@@ -560,7 +566,10 @@ class ProcessRuntime:
         while self._untidy:
             self._untidy = False
             live = {quoted(name) for name in self._replicas}
-            await asyncio.to_thread(_delete, self._tree, live)
+            deleting = asyncio.to_thread(_delete, self._tree, live)
+            (failed,) = await asyncio.gather(deleting, return_exceptions=True)
+            if failed is not None:
+                self._log.warning("what replicas left could not be deleted", why=repr(failed))
 
 
 def _delete(tree: Tree, live: set[str]) -> None:

@@ -6,11 +6,13 @@ starts.
 """
 
 import os
+from _collections_abc import Iterator  # as in the shim, of which this is a part
 
 from holdfast.agent import kernel
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+FILE_BYTES = ENVIRON_BYTES = CHUNK = 1 << 16  # of one file, unless more is asked for: programs make them long
 
 
 class Seen:
@@ -31,7 +33,7 @@ class Seen:
 
 def look(pid: int) -> Seen | None:
     """None: there is no such process."""
-    line = _read(f"/proc/{pid}/stat")
+    line = read(f"/proc/{pid}/stat")
     return Seen(line) if line else None
 
 
@@ -39,7 +41,7 @@ def scan() -> dict[int, Seen]:
     """Every process there is; it costs about 20 us for each."""
     found = {}
     for pid in _pids():
-        line = _read(f"/proc/{pid}/stat")
+        line = read(f"/proc/{pid}/stat")
         if line:
             found[pid] = Seen(line)
     return found
@@ -84,24 +86,17 @@ def kill_below() -> None:
 def marked(mark: str) -> list[int]:
     """Processes with an environment in which an entry begins like this: `HOLDFAST_SHIM=...`."""
     wanted = b"\0" + mark.encode()
-    return [pid for pid in _pids() if wanted in b"\0" + _read(f"/proc/{pid}/environ")]
+    return [pid for pid in _pids() if _says(pid, wanted)]
 
 
-def unshared_bound(pid: int) -> int:
-    """At least as many bytes as `held_bytes`, for next to nothing."""
-    return _kib(f"/proc/{pid}/status", b"RssAnon:", b"RssShmem:")
-
-
-def held_bytes(pid: int) -> int:
-    """What it makes the machine hold in memory: no pages of files, and its part of what others share. Dear:
-    the kernel walks all its pages."""
-    path = f"/proc/{pid}/smaps_rollup"
-    return _kib(path, b"Pss_Anon:", b"Pss_Shmem:")
-
-
-def _kib(path: str, *names: bytes) -> int:
-    found = (line.split() for line in _read(path).split(b"\n"))
-    return sum(int(words[1]) << 10 for words in found if len(words) > 1 and words[0] in names)
+def _says(pid: int, wanted: bytes) -> bool:
+    """A program may have made its environment as large as it likes: only the first part is read."""
+    tail = b"\0"
+    for part in parts_of(f"/proc/{pid}/environ", ENVIRON_BYTES):
+        if wanted in tail + part:
+            return True
+        tail = (tail + part)[-len(wanted) :]
+    return False
 
 
 def kill(pids: list[int], signal: int) -> None:
@@ -116,18 +111,21 @@ def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _read(path: str) -> bytes:
+def read(path: str, most: int = FILE_BYTES) -> bytes:
     """Nothing if it ended meanwhile, or is not ours to read."""
+    return b"".join(parts_of(path, most))
+
+
+def parts_of(path: str, most: int) -> Iterator[bytes]:
     try:
-        handle = os.open(path, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return b""
+        return
     try:
-        parts = []
-        while part := os.read(handle, 1 << 16):
-            parts.append(part)
-        return b"".join(parts)
+        while most > 0 and (part := os.read(handle, min(most, CHUNK))):
+            most -= len(part)
+            yield part
     except OSError:
-        return b""
+        return
     finally:
         os.close(handle)

@@ -32,12 +32,7 @@ async def clear(mark: str, group: str, session: int = 0) -> None:
     while True:
         if group:
             cgroup.kill(group)
-        left = procfs.marked(f"{MARK}={mark}") if mark else []
-        seen = procfs.scan() if left or session else {}
-        if session:
-            left += [pid for pid, it in seen.items() if it.session == session and not it.dead]
-        children = procfs.families(seen)
-        hidden = [pid for each in left for pid in procfs.descendants(each, seen, children)]
+        left = await asyncio.to_thread(_found, mark, session)
         if not left and (not group or cgroup.empty(group)):
             break
         procfs.kill([*hidden, *left], signal.SIGKILL)  # in this order: later they are nobody's
@@ -45,3 +40,10 @@ async def clear(mark: str, group: str, session: int = 0) -> None:
         pause = min(2 * pause, LOOK_AGAIN_MAX_S)
     if group:
         cgroup.remove(group)
+
+
+def _found(mark: str, session: int) -> list[int]:
+    left = procfs.marked(f"{MARK}={mark}") if mark else []
+    if session:
+        left += [pid for pid, seen in procfs.scan().items() if seen.session == session and not seen.dead]
+    return left
