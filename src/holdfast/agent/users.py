@@ -36,8 +36,8 @@ from collections.abc import Callable, Collection
 from holdfast.agent import become, below
 from holdfast.agent.become import Rights
 from holdfast.ports import private_folder
-from holdfast.ports.private_folder import PASSAGE
 
+PASSAGE = private_folder.PASSAGE
 FIRST, COUNT = 0x7000_0000, 0x1000_0000
 FEW_FIRST, FEW_COUNT = 30_000, 30_000  # in a container: neither people nor services
 NEEDED = {
