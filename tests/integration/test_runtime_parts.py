@@ -1,6 +1,8 @@
 """The parts of the runtime by themselves: records, control groups, and how little a shim loads."""
 
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.agent import cgroup, procfs, records
+from holdfast.agent import cgroup, procfs, records, users
+from holdfast.agent.allot import Ports
 from holdfast.agent.environment import environ_of, signal_number
 from holdfast.agent.health import while_alive
 from holdfast.agent.replicas import Tree, quoted
@@ -201,3 +204,40 @@ def test_a_runtime_loads_nothing_heavy() -> None:
 def test_a_process_with_an_odd_name_is_understood() -> None:
     seen = procfs.Seen(b"7 (a) b (c)) S 3 7 9 0 -1 0 0 0 0 0 5 6 7 8 20 0 1 0 100 4096 12 0")
     assert (seen.parent, seen.session, seen.ticks, seen.pages, seen.dead) == (3, 9, 26, 12, False)
+
+
+# ports
+
+
+def test_names_that_another_user_has_taken_keep_no_port_from_replicas() -> None:
+    first, last = 28_950, 28_969
+    with contextlib.ExitStack() as squatter:
+        for port in range(first, last + 1):
+            name = squatter.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            with contextlib.suppress(OSError):  # somebody else has it: as good
+                name.bind(f"\0holdfast port {port}")
+        bound = squatter.enter_context(socket.socket())
+        with contextlib.suppress(OSError):
+            bound.bind(("", first))
+        ports = Ports(first, last)
+        allotted = {ports.allot() for _ in range(10)}
+        assert len(allotted) == 10
+        assert first not in allotted, "something is bound to it"
+        ports.close()
+    ports = Ports(first, last)
+    one, other = ports.allot(), Ports(first, last)
+    for _ in range(10):
+        assert other.allot() != one, "two agents keep out of each other's way"
+    for each in (ports, other):
+        each.close()
+
+
+# processes
+
+
+@pytest.mark.parametrize(
+    ("machine", "share"),
+    [(4_194_304, 32_768), (65_536, 8_192), (32_768, 4_096), (16_384, 4_096), (4_096, 2_048), (400, 200)],
+)
+def test_no_workload_has_more_than_its_share_of_the_processes_of_a_machine(machine: int, share: int) -> None:
+    assert users.share_of_tasks(machine) == share

@@ -4,6 +4,10 @@ given it away.
 Between the choice and the moment the program binds it, a port is spoken for by an abstract unix socket of its
 name: the kernel lets one process have a name, among exactly those that share its ports, and takes it back
 when that process ends, however it ends. A lock file would be left behind.
+
+Any user of the machine may take such names, all of them too. So a name only helps two agents to keep out of
+each other's way: where few can be had, a port is given that nothing is bound to, without one. Two agents
+that then choose the same at the same moment see one program fail to bind, and start again.
 """
 
 import contextlib
@@ -11,6 +15,8 @@ import random
 import socket
 
 from holdfast.ports.errors import CapacityShort
+
+TRIES = 256  # ports that nothing is bound to, and whose names others have
 
 
 class Ports:
@@ -23,11 +29,26 @@ class Ports:
     def allot(self) -> int:
         """The next free one after the last, so that a port that was just given up rests. CapacityShort: none
         is free."""
+        unnamed: list[int] = []
         for _ in range(self._count):
             port = self._first + self._next
             self._next = (self._next + 1) % self._count
-            if port not in self._held and self._hold(port):
+            if port in self._held:
+                continue
+            name = _speak_for(port)
+            if not _free(port):
+                if name is not None:
+                    name.close()
+            elif name is not None:
+                self._held[port] = name
                 return port
+            else:
+                unnamed.append(port)
+                if len(unnamed) >= TRIES:
+                    break
+        if unnamed:
+            self._held[unnamed[-1]] = None
+            return unnamed[-1]
         raise CapacityShort("every port that replicas may have is taken")
 
     def keep(self, port: int) -> None:
@@ -47,16 +68,6 @@ class Ports:
     def close(self) -> None:
         for port in list(self._held):
             self.release(port)
-
-    def _hold(self, port: int) -> bool:
-        name = _speak_for(port)
-        if name is None:
-            return False
-        if not _free(port):
-            name.close()
-            return False
-        self._held[port] = name
-        return True
 
 
 def _speak_for(port: int) -> socket.socket | None:

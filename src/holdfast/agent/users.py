@@ -49,7 +49,11 @@ NEEDED = {
     "CAP_SETUID": 7,
 }
 GPU_GROUPS = ("render", "video")  # may open the devices of AMD
-TASKS_MAX = 32_768  # processes and threads, and never more than half of what the machine may have
+TASKS_MAX = 32_768  # processes and threads of a workload
+TASKS_SHARE = (
+    8  # it has at most so many'th part of what the machine may have, so that some together leave room
+)
+TASKS_LEAST = 4_096  # but so many, where that is no more than half
 ANSWER_BYTES = 4096
 GIVEN = (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK)
 
@@ -151,13 +155,19 @@ def rights(user: int, tmp: str, *, gpus: bool) -> Rights:
 
 
 def tasks_max() -> int:
-    """So that no workload can take all the processes of a machine. 0: there is a lower limit already."""
-    most = TASKS_MAX
+    """So that neither a workload nor two can take all the processes of a machine. 0: there is a lower limit
+    already."""
+    machine = 2 * TASKS_MAX * TASKS_SHARE
     for name in ("pid_max", "threads-max"):
         with open(f"/proc/sys/kernel/{name}", encoding="ascii") as file:
-            most = min(most, int(file.read()) // 2)
+            machine = min(machine, int(file.read()))
+    most = share_of_tasks(machine)
     _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     return most if hard == resource.RLIM_INFINITY or hard >= most else 0
+
+
+def share_of_tasks(machine: int) -> int:
+    return min(TASKS_MAX, max(machine // TASKS_SHARE, min(TASKS_LEAST, machine // 2)))
 
 
 def _gpu_groups() -> tuple[int, ...]:
