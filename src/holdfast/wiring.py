@@ -167,8 +167,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[Plane]:
     """A control plane that answers, until the block ends."""
     check(settings)
     _check_length(settings)
-    host_file = _provider_file(settings)
     _make(settings.state)
+    host_file = _provider_file(settings)  # perhaps in there: it names programs
     clock = HostClock()
     listener = _listen(settings)
     url = settings.url or _url(settings, listener.getsockname()[1])
@@ -460,11 +460,11 @@ async def _closed(provider: Closing) -> None:
 
 def _make(state: Path) -> None:
     """For nobody else on this machine. A folder that was there before is closed if there is something of ours
-    in it: somebody's home that is given as --dir stays as it is."""
+    in it: somebody's home that is given as --dir stays as it is. One that others made, or may write to, could
+    have their token in it."""
     try:
-        private_folder.make(state)
-        if any((state / name).exists() for name in ("token", "holdfast.db", "nodes")):
-            private_folder.close_to_others(state)
+        ours = any((state / name).exists() for name in ("token", "holdfast.db", "nodes"))
+        private_folder.claim(state, ours=ours)
     except OSError as error:
         raise CannotStart(f"{state} cannot be used: {error.strerror}", "give another --dir") from None
 

@@ -30,10 +30,10 @@ class Home:
         """Makes the folder and takes its lock. Of a folder in which another agent works, nothing changes."""
         try:
             private_folder.make(self.path)
+            private_folder.check_owner(self.path)
             self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            why = f"the folder {self.path} cannot be used: {error.strerror}"
-            raise Unusable(why, "give --root a folder that this user may write to") from None
+            raise self._unusable(error) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -41,10 +41,18 @@ class Home:
             self.leave()
             why = f"another agent (process {holder}) works in {self.path}"
             raise Unusable(why, "stop that one first, or give this one another --root and --name") from None
-        private_folder.close_to_others(self.path, private_folder.PASSAGE)  # replicas of before may be in it
+        try:
+            private_folder.claim(self.path, private_folder.PASSAGE)  # replicas of before may be in it
+        except OSError as error:
+            self.leave()
+            raise self._unusable(error) from None
         with contextlib.suppress(OSError):  # for whoever is refused, and nobody else: the disk may be full
             os.ftruncate(self._lock, 0)
             os.write(self._lock, f"{os.getpid()}\n".encode())
+
+    def _unusable(self, error: OSError) -> Unusable:
+        why = f"the folder {self.path} cannot be used: {error.strerror}"
+        return Unusable(why, "give --root a folder that this user may write to, and nobody else")
 
     def leave(self) -> None:
         if self._lock >= 0:

@@ -59,8 +59,12 @@ def _hash_in(path: Path) -> bytes:
 
 
 def _keep(path: Path, secret: str) -> None:
-    """For its owner only, also in place of a file that others could read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """For its owner only, also in place of a file that others could read, or hold open: a new file, and not
+    what they may have laid there."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with open(handle, "w") as file:
         os.fchmod(handle, 0o600)
         file.write(secret + "\n")
+    fresh.replace(path)

@@ -5,6 +5,7 @@ cut by the umask and never widened by it, but parents that are made on the way g
 made here, one by one.
 """
 
+import errno
 import os
 import stat
 
@@ -41,6 +42,41 @@ def close_to_others(path: str | os.PathLike[str], mode: int = PRIVATE) -> None:
             os.fchmod(handle, mode)
     finally:
         os.close(handle)
+
+
+def claim(path: str | os.PathLike[str], mode: int = PRIVATE, *, ours: bool = True) -> None:
+    """`close_to_others`, of a folder in which nobody else may have a hand: whoever made it, or could write to
+    it, could put his own keys and tokens there. `ours`: by its meaning; else only one that is empty is
+    closed. OSError: it is not ours alone, and why."""
+    make(path, mode)
+    check_owner(path)
+    was_open = writable_by_others(os.stat(path))
+    if was_open:
+        _check_entries(path)  # before it is closed: refused once, it is not taken the next time
+    if ours or (was_open and not os.listdir(path)):
+        close_to_others(path, mode)
+    if not was_open:
+        return
+    if writable_by_others(os.stat(path)):
+        raise OSError(errno.EPERM, "others may write to it", path)
+    _check_entries(path)
+
+
+def _check_entries(path: str | os.PathLike[str]) -> None:
+    for name in os.listdir(path):
+        owner = os.lstat(os.path.join(path, name)).st_uid
+        if owner not in (0, os.geteuid()):
+            why = f"others could write to it, and {name} in it belongs to another user, {owner}"
+            raise OSError(errno.EPERM, why, path)
+
+
+def check_owner(path: str | os.PathLike[str]) -> None:
+    """OSError: somebody else could have made it, or all share it."""
+    seen = os.stat(path)
+    if seen.st_uid not in (0, os.geteuid()):
+        raise OSError(errno.EPERM, f"it belongs to another user, {seen.st_uid}", path)
+    if seen.st_mode & stat.S_ISVTX and writable_by_others(seen):
+        raise OSError(errno.EPERM, "all may write to it", path)
 
 
 def exposed(path: str | os.PathLike[str]) -> str:
