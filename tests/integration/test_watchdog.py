@@ -138,7 +138,8 @@ async def test_memory_that_is_held_as_a_file_and_mapped_counts_once(rig: Rig) ->
 async def test_what_is_too_dear_to_look_at_is_estimated_and_known_better_with_each_look(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watchdog, "BUDGET_S", 0.0)  # one process a look
+    monkeypatch.setattr(watchdog, "BUDGET_S", 0.0)  # one process a look, and those that had most
+    monkeypatch.setattr(holdings, "of_machine", lambda: holdings.Parts(1 << 50, 1 << 50))
     async with rig.node() as node:
         await run(node, MANY, needs=Resources(1000, 1024))
         await node.said("here")
@@ -155,15 +156,51 @@ async def test_what_is_too_dear_to_look_at_is_estimated_and_known_better_with_ea
         assert node.exits == {}
 
 
+async def test_what_many_share_is_bounded_by_what_the_machine_holds(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process is asked for its pages."""
+
+    def dear(pid: int) -> holdings.Parts:
+        raise AssertionError
+
+    async with rig.node() as node:
+        await run(node, MANY, needs=Resources(1000, 0))
+        await node.said("here")
+        root = node.runtime._replicas[NAME].root
+        monkeypatch.setattr(holdings, "held_parts", dear)
+        monkeypatch.setattr(holdings, "of_machine", lambda: holdings.Parts(1 << 50, 64 << 20))
+        assert watchdog.Memory().over({NAME: (root, 1024)}) == {}
+        with pytest.raises(AssertionError):
+            watchdog.Memory().over({NAME: (root, 64)})
+
+
+async def test_one_that_holds_much_is_found_among_many_that_share(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watchdog, "BUDGET_S", 0.0)
+    monkeypatch.setattr(holdings, "of_machine", lambda: holdings.Parts(1 << 50, 1 << 50))
+    async with rig.node() as node:
+        hidden = MANY.replace(
+            "ready, said", "if os.fork() == 0: own = bytearray(200 << 20); time.sleep(1000)\nready, said"
+        )
+        hidden = hidden.replace("bytes(64 << 20)", "bytes(256 << 20)").replace("mmap(-1, 64", "mmap(-1, 256")
+        await run(node, hidden, needs=Resources(1000, 0))
+        await node.said("here")
+        root, memory = node.runtime._replicas[NAME].root, watchdog.Memory()
+        found = [memory.over({NAME: (root, 400)}) for _ in range(60)]
+        assert NAME in found[-1], "everybody was asked once, and the largest again"
+
+
 async def test_a_look_that_takes_long_holds_up_nothing_else(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, goes_on = threading.Event(), threading.Event()
 
-    def slow(pid: int) -> tuple[int, int]:
+    def slow(pid: int) -> holdings.Parts:
         begun.set()
         assert goes_on.wait(PATIENCE_S)
-        return 0, 0
+        return holdings.Parts(0, 0)
 
     monkeypatch.setattr(holdings, "held_parts", slow)
     try:

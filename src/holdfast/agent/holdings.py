@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from holdfast.agent import procfs
 
@@ -19,9 +20,21 @@ SHARED = "/dev/shm"
 BLOCK = 512
 
 
+class Parts(NamedTuple):
+    """Bytes of memory: their own of processes, and what is made to be shared."""
+
+    anonymous: int
+    shared: int
+
+
 def unshared_bound(pid: int) -> int:
     """At least as many bytes as `held_bytes`, for next to nothing."""
-    return sum(_kib(f"/proc/{pid}/status", b"RssAnon:", b"RssShmem:"))
+    return sum(bound_parts(pid))
+
+
+def bound_parts(pid: int) -> Parts:
+    """What it has mapped, as if it shared it with nobody."""
+    return Parts(*_kib(f"/proc/{pid}/status", b"RssAnon:", b"RssShmem:"))
 
 
 def held_bytes(pid: int) -> int:
@@ -30,10 +43,8 @@ def held_bytes(pid: int) -> int:
     return sum(held_parts(pid))
 
 
-def held_parts(pid: int) -> tuple[int, int]:
-    """Its own, and of memory that is made to be shared."""
-    anonymous, shared = _kib(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:", b"Pss_Shmem:")
-    return anonymous, shared
+def held_parts(pid: int) -> Parts:
+    return Parts(*_kib(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:", b"Pss_Shmem:"))
 
 
 def mapped_bytes(pid: int, inodes: set[int]) -> int:
@@ -50,9 +61,9 @@ def mapped_bytes(pid: int, inodes: set[int]) -> int:
     return total
 
 
-def shared_memory() -> int:
-    """All that the machine holds of it, mapped or not."""
-    return sum(_kib("/proc/meminfo", b"Shmem:"))
+def of_machine() -> Parts:
+    """All that the machine holds, mapped or not: nobody holds more."""
+    return Parts(*_kib("/proc/meminfo", b"AnonPages:", b"Shmem:"))
 
 
 def written_bytes(pid: int) -> int:

@@ -8,10 +8,11 @@ next to nothing are asked first, and it is taken twice before anything is killed
 meanwhile may be counted twice.
 
 A program can make that sum as dear as it likes: many processes that share much. So a look, which is beside
-the loop, is over after `BUDGET_S` and goes on from there the next time: the largest first, then those that
-were never asked, then those that were asked longest ago. Until each was, the rest counts with the same share
-of its bound as those that are known. That may be wrong for a moment, so such a sum must be too much in
-`DOUBTS` looks one after another; and that it was estimated is said.
+the loop, is over after `BUDGET_S`. What was not asked by then counts with the same share of its bound as what
+was; what had most the last time is asked first, then what was never asked, then what was asked longest ago,
+so that nothing large stays hidden. Only what was asked in this look counts: a process that has forked since
+holds less. Such a sum may be wrong for a moment, so it must be too much in `DOUBTS` looks one after another;
+and that it was estimated is said.
 
 Refused: RLIMIT_AS. It limits addresses and not memory, and CUDA, the JVM and Go reserve hundreds of gigabytes
 of those. Refused: stopping and continuing a program that uses more processors than it asked for, which breaks
@@ -23,9 +24,11 @@ out-of-memory killer as its limit.
 
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from holdfast.agent import holdings, procfs
+from holdfast.agent.holdings import Parts
 from holdfast.model.resources import Resources
 from holdfast.model.units import MINUTE, Instant, Millis
 from holdfast.ports.runtime import Usage
@@ -43,14 +46,12 @@ TOLERANCE_MILLI = 100
 Files = dict[tuple[int, int], int]  # bytes, by device and inode
 
 
-class Known:
+class Known(NamedTuple):
     """Of one process, when it was last asked."""
 
-    __slots__ = ("anonymous", "at", "bound", "shared", "start")
-
-    def __init__(self, start: int, bound: int, at: int, parts: tuple[int, int]) -> None:
-        self.start, self.bound, self.at = start, bound, at
-        self.anonymous, self.shared = parts
+    start: int
+    look: int
+    held: int
 
 
 class Sum:
@@ -87,13 +88,13 @@ class Memory:
         self._look += 1
         seen = procfs.scan()
         children = procfs.families(seen)
-        shared = holdings.shared_memory()
+        machine = holdings.of_machine()
         over = {}
         for name, (root, most) in limited.items():
             pids = procfs.descendants(root, seen, children)
             found = None
-            if sum(seen[pid].pages for pid in pids) * procfs.PAGE + shared > most:
-                found = self._sum(name, {pid: seen[pid].start for pid in pids}, most)
+            if sum(seen[pid].pages for pid in pids) * procfs.PAGE + machine.shared > most:
+                found = self._sum(name, {pid: seen[pid].start for pid in pids}, machine, most)
             if found is None:
                 self._forget(name)
             elif found.held > most and self._is_sure(name, found):
@@ -108,64 +109,88 @@ class Memory:
         self._doubts[name] = self._doubts.get(name, 0) + 1
         return found.exact or self._doubts[name] >= DOUBTS
 
-    def _sum(self, name: str, starts: dict[int, int], most: int) -> Sum | None:
+    def _sum(self, name: str, starts: dict[int, int], machine: Parts, most: int) -> Sum | None:
         """None: it holds no more than it may, as cheap bounds say."""
-        until = time.monotonic() + BUDGET_S
-        bounds = {pid: holdings.unshared_bound(pid) for pid in starts}
-        unmapped = _unmapped(starts, until)
-        if sum(bounds.values()) + sum(unmapped.values()) <= most:
+        bounds = {pid: holdings.bound_parts(pid) for pid in starts}
+        unmapped = _unmapped(starts, time.monotonic() + BUDGET_S)
+        if _total(_added(bounds.values()), sum(unmapped.values()), machine) <= most:
             return None
-        first = self._once(name, starts, bounds, unmapped, most)
-        if not first.exact or first.held <= most:
-            if first.held <= most:
-                self._doubts.pop(name, None)
-            return first
-        second = self._once(name, starts, bounds, unmapped, most)
-        return min(first, second, key=lambda each: each.held)
+        found = [self._once(name, starts, bounds, unmapped, machine, most)]
+        if found[0].exact and found[0].held > most:
+            found.append(self._once(name, starts, bounds, unmapped, machine, most))
+        least = min(found, key=lambda each: each.held)
+        if least.held <= most:
+            self._doubts.pop(name, None)
+        return least
 
     def _once(
-        self, name: str, starts: dict[int, int], bounds: dict[int, int], unmapped: Files, most: int
+        self,
+        name: str,
+        starts: dict[int, int],
+        bounds: dict[int, Parts],
+        unmapped: Files,
+        machine: Parts,
+        most: int,
     ) -> Sum:
-        before = self._known.get(name, {})
+        before = self._known.pop(name, {})
         known = {pid: each for pid, each in before.items() if starts.get(pid) == each.start}
         until = time.monotonic() + BUDGET_S
-        asked = 0
-        for pid in _in_turn(bounds, known):
-            if asked and time.monotonic() > until:
-                break
-            known[pid] = Known(starts[pid], bounds[pid], self._look, holdings.held_parts(pid))
-            asked += 1
-        exact = asked == len(bounds)
-        self._known.pop(name, None)
-        if not exact:
-            self._known[name] = known
-        return Sum(_total(known, bounds, unmapped, most), exact=exact)
-
-
-def _in_turn(bounds: dict[int, int], known: dict[int, Known]) -> list[int]:
-    by_size = sorted(bounds, key=lambda pid: -bounds[pid])
-    rest = sorted(by_size[LARGEST:], key=lambda pid: known[pid].at if pid in known else 0)
-    return by_size[:LARGEST] + rest
-
-
-def _total(known: dict[int, Known], bounds: dict[int, int], unmapped: Files, most: int) -> int:
-    """Memory that is held as a file may be mapped as well. It counts once, which is dear to find out and
-    seldom matters."""
-    anonymous = sum(each.anonymous for each in known.values())
-    shared = sum(each.shared for each in known.values())
-    of = sum(each.bound for each in known.values())
-    rest = sum(bounds[pid] for pid in bounds if pid not in known)
-    if rest and of:
-        more = 1 + rest / of
-        anonymous, shared = int(anonymous * more), int(shared * more)
-    files = sum(unmapped.values())
-    if anonymous + max(shared, files) <= most < anonymous + shared + files:
-        until = time.monotonic() + BUDGET_S
-        for pid in bounds:
-            files -= holdings.mapped_bytes(pid, {inode for _, inode in unmapped})
+        first, rest = _in_turn(bounds, known)
+        asked = {pid: holdings.held_parts(pid) for pid in first}
+        for pid in rest:
+            asked[pid] = holdings.held_parts(pid)
             if time.monotonic() > until:
-                return anonymous + max(shared, files)
-    return anonymous + shared + max(0, files)
+                break
+        exact = len(asked) == len(bounds)
+        if not exact:
+            now = {pid: Known(starts[pid], self._look, sum(parts)) for pid, parts in asked.items()}
+            self._known[name] = known | now
+        held = _extrapolated(asked, set(first), bounds)
+        files = sum(unmapped.values())
+        if _total(held, 0, machine) <= most < _total(held, files, machine):
+            files -= _mapped_too(list(bounds), unmapped)
+        return Sum(_total(held, max(0, files), machine), exact=exact)
+
+
+def _in_turn(bounds: dict[int, Parts], known: dict[int, Known]) -> tuple[list[int], list[int]]:
+    """Those that are asked in any case, and the others."""
+    first = sorted(known, key=lambda pid: -known[pid].held)[:LARGEST]
+    rest = [pid for pid in sorted(bounds, key=lambda pid: -sum(bounds[pid])) if pid not in first]
+    return first, sorted(rest, key=lambda pid: known[pid].look if pid in known else 0)
+
+
+def _extrapolated(asked: dict[int, Parts], first: set[int], bounds: dict[int, Parts]) -> Parts:
+    """Those that were not asked have as large a part of their bound as the others. `first` was chosen for its
+    size, and speaks for nobody else."""
+    held = _added(asked.values())
+    sample = [pid for pid in asked if pid not in first]
+    of, at_most = _added(asked[pid] for pid in sample), _added(bounds[pid] for pid in sample)
+    rest = _added(bounds[pid] for pid in bounds if pid not in asked)
+    more = [part * left // max(1, most) for part, left, most in zip(of, rest, at_most, strict=True)]
+    return Parts(held.anonymous + more[0], held.shared + more[1])
+
+
+def _added(parts: Iterable[Parts]) -> Parts:
+    anonymous = shared = 0
+    for part in parts:
+        anonymous += part.anonymous
+        shared += part.shared
+    return Parts(anonymous, shared)
+
+
+def _total(held: Parts, files: int, machine: Parts) -> int:
+    """`files`: memory that is held as files, which may be mapped and so counted in `held` as well."""
+    return min(held.anonymous, machine.anonymous) + min(held.shared + files, machine.shared)
+
+
+def _mapped_too(pids: list[int], unmapped: Files) -> int:
+    """How much of these files is mapped. It is dear to find out, and seldom matters."""
+    inodes, until, found = {inode for _, inode in unmapped}, time.monotonic() + BUDGET_S, 0
+    for done, pid in enumerate(pids, 1):
+        found += holdings.mapped_bytes(pid, inodes)
+        if time.monotonic() > until:
+            return found * len(pids) // done
+    return found
 
 
 def _unmapped(pids: Collection[int], until: float) -> Files:
