@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import disk, holdings, limiter, procfs, watchdog
+from holdfast.agent import disk, holdings, limiter, procfs, usage, watchdog
 from holdfast.model.event import Ended
 from holdfast.model.node import LimitedBy
 from holdfast.model.resources import Resources
@@ -280,3 +280,23 @@ def test_overuse_of_processors_is_told_when_it_lasts_and_seldom_again() -> None:
     assert told(30 * MINUTE, 1100) == [], "a little more is no overuse"
     assert told(31 * MINUTE) == []
     assert told(32 * MINUTE) == ["web/0.1"]
+
+
+def test_where_looking_is_dear_usage_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = b"7 (sh) S 3 7 9 0 -1 0 0 0 0 0 %d 0 0 0 20 0 1 0 100 4096 256 0"
+    looks = 0
+
+    def scan() -> dict[int, procfs.Seen]:
+        nonlocal looks
+        looks += 1
+        return {7: procfs.Seen(line % (looks * procfs.TICKS))}
+
+    monkeypatch.setattr(procfs, "scan", scan)
+    meter = usage.Meter()
+    running = {NAME: (3, "")}
+    meter.read(running, 1000)
+    meter._cost = 100
+    assert meter.read(running, 2000)[NAME] == Usage(0, 1)
+    assert looks == 1
+    assert meter.read(running, 1000 + usage.SHARE * 100)[NAME].cpu_milli == 500, "a second of two"
+    assert looks == 2
