@@ -126,25 +126,25 @@ def filling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Filling:
     return filling
 
 
-async def test_if_nobody_is_seen_to_hold_it_growth_counts(filling: Filling) -> None:
-    assert (await filling.look(BOTH))["greedy"].startswith("filled the disk: wrote 11264 MiB")
+def test_if_nobody_is_seen_to_hold_it_growth_counts(filling: Filling) -> None:
+    assert filling.look(BOTH)["greedy"].startswith("filled the disk: wrote 11264 MiB")
 
 
-async def test_who_overwrites_its_own_is_not_ended_for_what_another_fills(filling: Filling) -> None:
+def test_who_overwrites_its_own_is_not_ended_for_what_another_fills(filling: Filling) -> None:
     filling._samples = [Sample(0.0, 11 * MIB, {"greedy": 1 << 30})]
-    assert await filling.look(BOTH) == {}, "the disk was as full before"
+    assert filling.look(BOTH) == {}, "the disk was as full before"
 
 
-async def test_one_that_cannot_be_measured_in_time_counts_by_its_growth(
+def test_one_that_cannot_be_measured_in_time_counts_by_its_growth(
     filling: Filling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk, "written", lambda writing: {"greedy": 12 << 30, "quiet": 40 << 30})
     found = {"greedy": Held(MIB, 1, all=False), "quiet": Held(MIB, 1)}
     monkeypatch.setattr(disk, "measured", lambda writing, device: found)
-    assert list(await filling.look(BOTH)) == ["greedy"]
+    assert list(filling.look(BOTH)) == ["greedy"]
     filling._not_before = 0.0
     found["quiet"] = Held(300 * MIB, 1)
-    assert list(await filling.look(BOTH)) == ["quiet"], "what was seen comes first"
+    assert list(filling.look(BOTH)) == ["quiet"], "what was seen comes first"
 
 
 async def test_what_the_kernel_counts_is_of_the_whole_tree_and_of_those_that_ended(tmp_path: Path) -> None:

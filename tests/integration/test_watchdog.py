@@ -227,7 +227,7 @@ async def test_a_look_that_fails_is_told_and_the_next_one_comes(
         return look
 
     monkeypatch.setattr(watchdog.Memory, "over", failing("memory"))
-    monkeypatch.setattr(disk.Filling, "_look", failing("disk"))
+    monkeypatch.setattr(disk.Filling, "look", failing("disk"))
     monkeypatch.setattr(limiter, "AGAIN_S", 0.01)
     async with rig.node():
         await until(lambda: min(looks.values()) > 3)

@@ -18,7 +18,6 @@ or a log of the machine, ends nobody. Logs of replicas are bounded already. Noth
 go when the end of their replica is journalled, checkpoints stay.
 """
 
-import asyncio
 import os
 import stat
 import time
@@ -66,11 +65,9 @@ class Filling:
         self._not_before = 0.0
         self._samples: list[Sample] = []  # at most two: growth is told since the first
 
-    async def look(self, writing: Mapping[str, Writing]) -> dict[str, str]:
-        """Who is to be ended, and why. By replica. OSError: the folder is not there."""
-        return await asyncio.to_thread(self._look, writing)
-
-    def _look(self, writing: Mapping[str, Writing]) -> dict[str, str]:
+    def look(self, writing: Mapping[str, Writing]) -> dict[str, str]:
+        """Who is to be ended, and why. By replica. To be called in a thread, for disks may be slow. OSError:
+        the folder is not there."""
         device = os.stat(self._folder).st_dev
         if self._unless and os.stat(self._unless).st_dev == device:
             return {}

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from holdfast.agent.processes import Replica
 
 AGAIN_S = 10.0  # after a look that could not be finished
+CLOSE_S = 2.0
+
+Found = TypeVar("Found")
 
 
 class Limiter:
@@ -38,6 +41,7 @@ class Limiter:
         """`replicas`: those of the runtime, as they come and go. `end`: with a reason."""
         self._replicas, self._end, self._overused, self._gpus = replicas, end, overused, gpus
         self._log = log or Log()
+        self._jobs: set[asyncio.Future[Any]] = set()  # looks in threads
         self._estimated: set[str] = set()  # of whom that was said
         self._meter, self._overuse = Meter(), watchdog.Overuse()
 
@@ -73,7 +77,7 @@ class Limiter:
         running = {name: it for name, it in self._running().items() if not it.verdict[0]}
         most = {name: each.task.wanted.needs.memory_mib for name, each in running.items()}
         roots = {name: (each.root, most[name]) for name, each in running.items()}
-        over = await asyncio.to_thread(memory.over, roots)
+        over = await self._beside(lambda: memory.over(roots))
         for name, used in over.items():
             said = f"used {used} of {most[name]} MiB (limit enforced by the watchdog)"
             self._end_if(running[name], f"out of memory: {said}")
@@ -90,9 +94,26 @@ class Limiter:
         running = self._running()
         writing = {name: disk.Writing(it.folders.written, it.root) for name, it in running.items()}
         with contextlib.suppress(FileNotFoundError):  # nobody has saved anything yet
-            for name, why in (await filling.look(writing)).items():
+            for name, why in (await self._beside(lambda: filling.look(writing))).items():
                 self._end_if(running[name], why)
         return disk.LOOK_S
+
+    async def _beside(self, look: Callable[[], Found]) -> Found:
+        """In a thread, which goes on when whoever waits for it does not any more."""
+        job = asyncio.ensure_future(asyncio.to_thread(look))
+        self._jobs.add(job)
+        job.add_done_callback(self._done)
+        return await asyncio.shield(job)
+
+    def _done(self, job: asyncio.Future[Any]) -> None:
+        self._jobs.discard(job)
+        if not job.cancelled():
+            job.exception()  # asked for, in case nobody waits for it any more
+
+    async def close(self) -> None:
+        """After the watches were cancelled. A disk that does not answer is not waited for."""
+        if self._jobs:
+            await asyncio.wait(self._jobs, timeout=CLOSE_S)
 
     def _end_if(self, replica: "Replica", why: str) -> None:
         """It may have ended, or been told to, while we looked."""

@@ -538,6 +538,7 @@ class ProcessRuntime:
         for task in self._tasks - {self._tidying}:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._limiter.close()
         if self._group:
             cgroup.remove_empty(self._group)
         self._ports.close()
