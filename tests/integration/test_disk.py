@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import disk, holdings
-from holdfast.agent.disk import Filling, Held, Sample, Writing
+from holdfast.agent.watch import disk, holdings
+from holdfast.agent.watch.disk import Filling, Held, Sample, Writing
 from holdfast.model.event import Ended
 from tests.runtime_rig import PYTHON, Node, Rig, rig_in, until
 

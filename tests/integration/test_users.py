@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import disk, records, users
+from holdfast.agent import records, users
 from holdfast.agent.users import Users
+from holdfast.agent.watch import disk
 from holdfast.core.agent.machine import Brief, Wanted
 from holdfast.model.event import Ended
 from holdfast.model.node import Isolation

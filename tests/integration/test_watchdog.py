@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import disk, holdings, limiter, procfs, usage, watchdog
+from holdfast.agent import procfs
+from holdfast.agent.watch import disk, holdings, limiter, usage, watchdog
 from holdfast.model.event import Ended
 from holdfast.model.node import LimitedBy
 from holdfast.model.resources import Resources

@@ -28,11 +28,10 @@ from holdfast.agent.become import Rights
 from holdfast.agent.environment import PROBE_MARK, Folders, environ_of, shims
 from holdfast.agent.gpus import Gpus
 from holdfast.agent.lease import Lease, boot_id
-from holdfast.agent.limiter import Limiter
-from holdfast.agent.probes import ALIVE, READY
 from holdfast.agent.replicas import Tree, quoted
 from holdfast.agent.say import Log
 from holdfast.agent.spawn import spawn_shim
+from holdfast.agent.watch.limiter import Limiter
 from holdfast.core.agent.machine import Wanted
 from holdfast.model.event import Ended
 from holdfast.model.node import Fencing, Isolation, LimitedBy

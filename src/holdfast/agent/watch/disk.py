@@ -25,7 +25,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from holdfast.agent import below, holdings, procfs
+from holdfast.agent import below, procfs
+from holdfast.agent.watch import holdings
 
 LOOK_S = 2.0
 SHARE = 20  # of the time, at most one part in so many goes into measuring

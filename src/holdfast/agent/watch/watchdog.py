@@ -27,8 +27,9 @@ import time
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from holdfast.agent import holdings, procfs
-from holdfast.agent.holdings import Parts
+from holdfast.agent import procfs
+from holdfast.agent.watch import holdings
+from holdfast.agent.watch.holdings import Parts
 from holdfast.model.resources import Resources
 from holdfast.model.units import MINUTE, Instant, Millis
 from holdfast.ports.runtime import Usage

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.agent import disk, watchdog
 from holdfast.agent.gpus import Gpus, used_milli
 from holdfast.agent.kernel import boot_ms
 from holdfast.agent.say import Log
-from holdfast.agent.usage import Meter
+from holdfast.agent.watch import disk, watchdog
+from holdfast.agent.watch.usage import Meter
 from holdfast.ports.runtime import Usage
 
 if TYPE_CHECKING:
