@@ -325,8 +325,11 @@ class ProcessRuntime:
         exit = replicas.read_exit(replica.folders.own, replica.name)
         if exit is None:
             self._keep(self._bury_and_tell(replica, by_session=True))
-        else:
-            self._end(replica, exit)
+            return
+        how, why = replica.verdict
+        if how and exit.how is Ended.STOPPED:  # a full disk took no word to the shim of what for
+            exit = msgspec.structs.replace(exit, how=Ended(how), why=why)
+        self._end(replica, exit)
 
     def _let_go(self, replica: Replica) -> None:
         """Of everything that we hold for a replica that runs."""
