@@ -15,7 +15,7 @@ from holdfast.adapters.providers.local.folders import Folders
 from holdfast.agent.home import Home, Unusable
 from holdfast.agent.replicas import Tree, save_task
 from holdfast.ports import private_folder
-from holdfast.sim.registry import SimRegistry
+from holdfast.sim.twins.registry import SimRegistry
 from holdfast.wiring import CannotStart, Settings, _make, first_token
 from tests.runtime_rig import task_for
 

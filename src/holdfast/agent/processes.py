@@ -28,6 +28,7 @@ from holdfast.agent.become import Rights
 from holdfast.agent.environment import PROBE_MARK, Folders, environ_of, shims
 from holdfast.agent.gpus import Gpus
 from holdfast.agent.lease import Lease, boot_id
+from holdfast.agent.probes import ALIVE, READY
 from holdfast.agent.replicas import Tree, quoted
 from holdfast.agent.say import Log
 from holdfast.agent.spawn import spawn_shim
@@ -140,7 +141,7 @@ class ProcessRuntime:
             if cgroup.prepare(self._cgroup_root, group):
                 self._group = f"{self._cgroup_root}/{group}"
         names = sorted(os.listdir(self._tree.replicas))
-        if names:
+        if names:  # an agent of an older version ran probes itself
             left = await asyncio.to_thread(procfs.marked, f"{PROBE_MARK}={self._tag}-")
             procfs.kill(left, signal.SIGKILL)
         found = await asyncio.gather(*(self._adopt_one(f"{self._tree.replicas}/{name}") for name in names))

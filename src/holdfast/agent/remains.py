@@ -32,7 +32,7 @@ async def clear(mark: str, group: str, session: int = 0) -> None:
     while True:
         if group:
             cgroup.kill(group)
-        left = await asyncio.to_thread(_found, mark, session)
+        left, hidden = await asyncio.to_thread(_found, mark, session)
         if not left and (not group or cgroup.empty(group)):
             break
         procfs.kill([*hidden, *left], signal.SIGKILL)  # in this order: later they are nobody's
@@ -42,8 +42,11 @@ async def clear(mark: str, group: str, session: int = 0) -> None:
         cgroup.remove(group)
 
 
-def _found(mark: str, session: int) -> list[int]:
+def _found(mark: str, session: int) -> tuple[list[int], list[int]]:
+    """What is known by its mark or its session, and what descends from that."""
     left = procfs.marked(f"{MARK}={mark}") if mark else []
+    seen = procfs.scan() if left or session else {}
     if session:
-        left += [pid for pid, seen in procfs.scan().items() if seen.session == session and not seen.dead]
-    return left
+        left += [pid for pid, it in seen.items() if it.session == session and not it.dead]
+    children = procfs.families(seen)
+    return left, [pid for each in left for pid in procfs.descendants(each, seen, children)]

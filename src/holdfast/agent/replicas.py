@@ -23,12 +23,11 @@ and can go through the folders above without seeing what is in them; all the res
 
 import fcntl
 import os
-from collections.abc import Callable
 
 import msgspec
 
-from holdfast.agent import checkpoints, records, users
-from holdfast.agent.become import Rights, beside
+from holdfast.agent import checkpoints, probes, records, users
+from holdfast.agent.become import Rights
 from holdfast.agent.environment import Folders, seat_of, signal_number, state_of
 from holdfast.agent.lease import boot_id
 from holdfast.model.event import Ended

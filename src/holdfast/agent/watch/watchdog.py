@@ -92,7 +92,7 @@ class Memory:
         machine = holdings.of_machine()
         over = {}
         for name, (root, most) in limited.items():
-            pids = procfs.descendants(root, seen, children)
+            pids = procfs.programs(root, seen, children)
             found = None
             if sum(seen[pid].pages for pid in pids) * procfs.PAGE + machine.shared > most:
                 found = self._sum(name, {pid: seen[pid].start for pid in pids}, machine, most)
