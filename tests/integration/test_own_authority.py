@@ -275,7 +275,7 @@ def test_an_impostor_gets_no_token_of_a_gateway(
         )
         assert b"GET /ca.pem" in impostor.heard
         assert pin.split(token)[0].encode() not in impostor.heard
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "another fleet, or somebody in between" in done.stderr
     assert "hint: is this the control plane that the token is from?" in done.stderr
 

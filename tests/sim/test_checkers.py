@@ -153,7 +153,7 @@ def test_a_seat_whose_back_off_is_over_and_that_is_never_tried_again_is_seen(
 
 
 def test_a_workload_that_never_gets_its_seats_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workload_slots, "_match", lambda draft, workload, because: None)
+    monkeypatch.setattr(workload_slots, "_match", lambda draft, workload, because, share: None)
     assert attempt(story(WEB)).unmet == ("web has 0 seats of 1",)
 
 
@@ -188,7 +188,8 @@ def test_what_runs_and_nobody_knows_is_seen() -> None:
 
 @pytest.mark.parametrize("what", ["delete", "pause"])
 def test_what_is_kept_though_nobody_wants_it_is_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workload_slots, "_clear", lambda draft, name, why, remove: None)
+    monkeypatch.setattr(workload_slots, "_empty", lambda draft, name, slots, leaves, share, why: None)
+    monkeypatch.setattr(workload_slots, "_stop", lambda draft, slots, workload, why: None)
     (goal,) = attempt(story(WEB, changes=(Change(5 * MINUTE, what, workload="web"),))).unmet
     assert goal.startswith("web/0.1 is kept, though its workload is")
 
