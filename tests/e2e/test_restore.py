@@ -82,11 +82,22 @@ def said_by(ground: Ground, agent: str) -> str:
     return (ground.folder / f"{agent}.log").read_text()
 
 
+def is_scaled(plane: Started, count: int) -> bool:
+    """As `holdfast scale` does it: while leaderships change, nobody takes orders. Repeated, it is the same."""
+    try:
+        plane.post("/v1/workloads/web/scale", {"count": count})
+    except Unanswered as error:
+        if error.status != 503:
+            raise
+        return False
+    return True
+
+
 def obeys(ground: Ground, plane: Started) -> None:
     """The fleet does what the restored leader wants, and nothing ran twice."""
     until(lambda: plane.get("/v1/status")["leading"], "it leads")
     plane.until_alive(len(NODES))
-    plane.post("/v1/workloads/web/scale", {"count": 4})
+    until(lambda: is_scaled(plane, 4), "it leads, above what its nodes have obeyed, and takes an order")
     plane.until_ready("web", 4)
     plane.until_ready("job", seconds=2 * LONG_S)
     until(lambda: len(replicas(ground.folder)) == 5, "nothing else is left running")

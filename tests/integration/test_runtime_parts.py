@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def test_a_record_is_a_line_that_a_person_can_read() -> None:
 def test_bytes_that_are_no_text_survive_a_record() -> None:
     odd = os.fsdecode(b"/tmp/\xff\xfe")
     assert records.decode(records.encode([("workdir", odd)])) == [("workdir", odd)]
+
+
+def test_a_record_may_be_written_by_several_at_once(tmp_path: Path) -> None:
+    """Agents of one machine share checkpoints, and note whose they are when replicas start together."""
+    path, writers = str(tmp_path / ".workload"), 8
+    with ThreadPoolExecutor(writers) as pool:
+        done = [pool.submit(records.write, path, b"12\n") for _ in range(400)]
+    assert [each.result() for each in done] == [None] * 400
+    assert records.read_number(path) == 12
+    assert os.listdir(tmp_path) == [".workload"], "nothing is left beside it"
 
 
 def test_a_reserved_record_needs_no_more_room_than_it_took(tmp_path: Path) -> None:

@@ -64,17 +64,21 @@ def read_number(path: str) -> int:
 
 
 def write(path: str, data: bytes, reader: int = 0) -> None:
-    """Whoever reads it finds the old or the new, and nothing between. `reader`: a group that may, besides."""
-    fresh = f"{path}.new"
+    """Whoever reads it finds the old or the new, and nothing between; also when several write it at once, as
+    the agents of one machine do whose replicas share checkpoints. `reader`: a group that may, besides."""
+    fresh = f"{path}.{os.urandom(6).hex()}.new"
     handle = _anew(fresh)
     try:
         if reader:
             os.fchown(handle, -1, reader)
             os.fchmod(handle, 0o640)
         _write_all(handle, data)
+        os.rename(fresh, path)
+    except OSError:
+        os.unlink(fresh)
+        raise
     finally:
         os.close(handle)
-    os.rename(fresh, path)
 
 
 def _anew(path: str) -> int:
