@@ -83,7 +83,7 @@ def said_by(ground: Ground, agent: str) -> str:
 
 
 def is_scaled(plane: Started, count: int) -> bool:
-    """As `holdfast scale` does it: while leaderships change, nobody takes orders. Repeated, it is the same."""
+    """As `holdfast scale` does: while leaderships change nobody takes orders, and it may be repeated."""
     try:
         plane.post("/v1/workloads/web/scale", {"count": count})
     except Unanswered as error:
