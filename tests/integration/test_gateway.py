@@ -280,7 +280,8 @@ async def test_a_stream_ends_with_an_error_when_its_key_is_deleted(
         print(f"ended {took:.3f} s after its key was deleted")
         assert took < 20
         assert events(text)[-1]["error"]["code"] == "key_revoked"
-        assert (await client.post(CHAT, json=chat(), headers=headers)).status_code == 401
+        async with httpx.AsyncClient(base_url=client.base_url) as another:  # that connection is closed
+            assert (await another.post(CHAT, json=chat(), headers=headers)).status_code == 401
         await until_cut(toy)
 
 
